@@ -24,7 +24,7 @@ WORKERS ?= 2
 
 test: | $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile; first=$$?; \
-	  $(BIN)/python -m pytest -W default -o python_files='vllm_*.py' --tb=short tests/equivalence/vllm && exit $$first
+	  $(BIN)/python -m pytest -W default -o python_files='vllm_*.py' --tb=short -n $(WORKERS) --dist loadfile tests/equivalence/vllm && exit $$first
 
 # What a change needs at once: up to three minutes on two idle cores. Tells the slowest, which may want the mark `slow`.
 test-fast: | $(VENV)/.ready

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
-from benchmarks.cake import ASYNC, EXACT, LAYER, PAPER_RATIO, REAL, CakeBenchOptions
+from benchmarks.cake import ASYNC, EXACT, LAYER, PAPER_RATIO, REAL, UNITS, CakeBenchOptions
 from benchmarks.cake.conditions import Conditions
 from benchmarks.cake.costs import plain_seconds
 from benchmarks.cake.prompt import AGAINST, ColdPrompt, ColdStore
@@ -28,7 +28,6 @@ from ragcache.store import open_store
 from ragcache.store.codec import open_codec
 from ragcache.types import Chunk, Variant
 
-UNITS = 2 * 2  # bytes of K and of V in 16 bits, for each element
 TRACE_STEPS = 10  # changes of a trace while the prompt is computed
 EXTRA = ("preload", "trace", "shape", "codec", *AGAINST)  # columns that the table has where something stands in them
 
@@ -37,7 +36,12 @@ def main(settings: Settings, options: CakeBenchOptions, out: Path) -> None:
     for codec in options.codecs:
         open_codec(codec)  # a wrong one is said before anything is loaded
     check(options)
-    run(load_torch_model(settings), read_texts(options.data), options, out)
+    if settings.engine == "vllm":
+        from benchmarks.cake.vllm import run as run_vllm  # vLLM is not everywhere
+
+        run_vllm(settings, read_texts(options.data), options, out)
+    else:
+        run(load_torch_model(settings), read_texts(options.data), options, out)
 
 
 def check(options: CakeBenchOptions) -> None:

@@ -196,7 +196,7 @@ class ColdPrompt:
             "chunk": self.chunk_tokens,
             "seconds": median_ttft(found),
             "efficiency": None,
-            "computed_share": median(map(self._computed_share, found)),
+            "computed_share": median(computed_share(one, self.chunks) for one in found),
             "peak_kv_mb": max(map(self._peak, found)) / 1e6,
             "preload": preload,
             "trace": conditions.trace,
@@ -222,10 +222,6 @@ class ColdPrompt:
         ratio, high = paired(mine, others, self.options.seed)
         return {f"against_{name}": ratio, f"against_{name}_high": high}
 
-    def _computed_share(self, report: Report) -> float:
-        computed = sum(chunk.tokens for chunk in report.chunks if chunk.tier == COMPUTED)
-        return computed / sum(map(len, self.chunks))
-
     def _peak(self, report: Report) -> float:
         """Bytes of the prompt's own KV, and of what is read and not in its place yet."""
         moments: dict[tuple[float, int], int] = {}
@@ -238,6 +234,10 @@ class ColdPrompt:
             held += tokens
             most = max(most, held)
         return (report.prompt_tokens + most) * self.parts.engine.spec.token_bytes
+
+
+def computed_share(report: Report, chunks: Sequence[Chunk]) -> float:
+    return sum(chunk.tokens for chunk in report.chunks if chunk.tier == COMPUTED) / sum(map(len, chunks))
 
 
 def stored_bits(folder: Path, keys: Collection[VariantKey]) -> float:

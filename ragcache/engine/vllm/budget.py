@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import get_args
 
 from ragcache.engine.vllm.jobs import CaptureJob, RequestJob
+from ragcache.engine.vllm.loaders import LoaderName, check_name
 from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Orders, Probe
 from ragcache.errors import ConfigError
 from ragcache.link_job import Phase
@@ -22,6 +23,7 @@ class LinkSettings:
     step_tokens: int = 32  # of all prompts, computed per step while others run: their next token waits
     least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
     load_timeout_s: float = 5.0  # of reading, from when it begins; then what is not read is computed
+    loader: LoaderName = "cake"  # layerwise: upper layers come while a prompt that is alone is computed over
     room_bytes: int = 1 << 30  # of each rank, for the K and V of prompts that load; others wait for their turn
     link_when: LinkWhen = "sooner"
     share_exact: bool = True  # KV that is a plain prefill's may enter vLLM's prefix cache for all; false: none does
@@ -33,6 +35,17 @@ class LinkSettings:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: choose true or false")
         if self.link_when not in (choices := get_args(LinkWhen)):
             raise ConfigError(f"link_when is {self.link_when!r}: choose {' or '.join(choices)}")
+        check_name(self.loader)
+
+    @property
+    def always(self) -> bool:
+        """Whatever is cached is linked."""
+        return self.link_when == "always"
+
+    @property
+    def meets(self) -> bool:
+        """The front is computed while the rest is loaded."""
+        return self.loader == "cake"
 
     def tokens(self, budget: Budget) -> int:
         """Of prompts, in a step."""
@@ -116,11 +129,17 @@ class StepWork:
     capture: list[Capture] = field(default_factory=list)
 
     def orders(
-        self, release: tuple[str, ...], finish: tuple[str, ...], failed: tuple[str, ...], *, idle: bool
+        self,
+        release: tuple[str, ...],
+        linked: tuple[str, ...],
+        gone: tuple[str, ...],
+        failed: tuple[str, ...],
+        *,
+        idle: bool,
     ) -> Orders:
         loads = (tuple(self.load), tuple(self.drop))
         parts = (*loads, tuple(self.probe), tuple(self.compute), tuple(self.capture))
-        return Orders(release, *parts, finish, failed, idle)
+        return Orders(release, *parts, linked, (*linked, *gone, *failed), failed, idle)
 
 
 def _runs(positions: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import vllm
 from packaging.version import Version
 
-from ragcache.errors import ConfigError
+from ragcache.errors import ConfigError, ModelError
 
 TESTED = ("0.32", "0.33")  # from, up to but without
 LOAD_FORMATS = ("auto", "hf", "safetensors", "fastsafetensors", "instanttensor")
@@ -148,3 +148,15 @@ def _cache(config: Any, kv_cache_config: Any) -> Iterator[str]:
         yield "--kv-offloading-size puts another connector beside ours: leave it out"
     if len(kv_cache_config.kv_cache_groups) != 1:
         yield f"the KV cache has {len(kv_cache_config.kv_cache_groups)} groups of layers: linking needs one"
+
+
+def only_group(runner: Any) -> Any:
+    """Of the layers that hold KV. Raises ModelError for a KV cache that is not one group of plain attention layers."""
+    groups = [group for groups in runner.attn_groups for group in groups]
+    if len(groups) != 1 or type(groups[0].kv_cache_spec).__name__ != "FullAttentionSpec":
+        kinds = sorted({type(group.kv_cache_spec).__name__ for group in groups})
+        raise ModelError(
+            f"this model's KV cache has {len(groups)} groups of layers ({', '.join(kinds)}): linking needs one, with "
+            "full attention in every layer"
+        )
+    return groups[0]

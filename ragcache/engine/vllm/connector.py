@@ -29,7 +29,8 @@ from vllm.v1.request import RequestStatus
 from ragcache.engine.vllm.block_names import PromptNames, foreign_input
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
-from ragcache.engine.vllm.link_worker import LinkWorker, file_loader
+from ragcache.engine.vllm.link_worker import LinkWorker
+from ragcache.engine.vllm.loaders import file_loader
 from ragcache.engine.vllm.orders import Answers, Orders
 from ragcache.engine.vllm.outcomes import FAMILIES
 from ragcache.engine.vllm.selfcheck import check_spans
@@ -96,7 +97,8 @@ class RagcacheConnector(KVConnectorBase_V1):
         spans = SpanRunner(runner, self._vllm_config)
         store = self._setup.worker_store(get_tensor_model_parallel_rank())
         self._own.append(store)
-        self._worker = LinkWorker(spans, store, file_loader(self._setup.settings.load_timeout_s))
+        settings = self._setup.settings
+        self._worker = LinkWorker(spans, store, file_loader(settings.load_timeout_s, name=settings.loader))
 
     def warm_up(self) -> None:
         """As vLLM does with its own forward, so that the first question does not wait for it. Raises ModelError for a

@@ -32,6 +32,7 @@ from ragcache.engine.vllm.placement import Exchange
 from ragcache.engine.vllm.requests import capture_params
 from ragcache.errors import FAULTS, ConfigError, HandingOver, ModelError
 from ragcache.keeping import Pause
+from ragcache.loader import Loader
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant, VariantKey
@@ -131,6 +132,10 @@ class VllmEngine(LinkingVllm):
     def use_store(self, store: KVStore) -> None:
         """Link from another store from the next request on."""
         self._connector.scheduler.store = self._worker.store = store
+
+    def use_loader(self, loader: Loader) -> None:
+        """In place of the worker's own, from the next request on; whoever gave it closes it."""
+        self._worker.loader = loader
 
     def use_rates(self, rates: Rates) -> None:
         """Of an earlier run: by them it is judged what is sooner linked, and they learn on."""

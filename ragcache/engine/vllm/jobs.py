@@ -16,7 +16,7 @@ from ragcache.link_job import LinkJob, Phase
 from ragcache.linkage import Linkage
 from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.linking.focus import narrowed
-from ragcache.loader import PieceLoaded, SegmentPiece
+from ragcache.loader import UNKNOWN, PieceLoaded, SegmentPiece
 from ragcache.planning import Plan
 from ragcache.report import Report
 from ragcache.types import FloatArray
@@ -77,12 +77,13 @@ class RequestJob(LinkJob):
         self._meeting: Approach | None = None  # None where all is linked that is cached
         self._front = self.rows  # of the piece that is computed while others are loaded, those that are left
         self._claimed: SegmentPiece | None = None
+        self._lags = False  # upper layers come while it is computed over
 
     # -- orders -----------------------------------------------------------------------------------------------------
 
-    def load(self, meeting: Approach | None = None) -> Load:
+    def load(self, meeting: Approach | None = None, linking: float = 0.0) -> Load:
         self.phase, self._meeting = Phase.LOADING, None if self._always else meeting
-        return Load(self.request, self.pieces, self._blocks, self.skip, self.room)
+        return Load(self.request, self.pieces, self._blocks, self.skip, self.room, linking=linking)
 
     def drop(self, tokens: int) -> Drop | None:
         """The first piece that has not come, if it is sooner computed, in slices of so many tokens."""
@@ -122,7 +123,7 @@ class RequestJob(LinkJob):
     @property
     def needs_room(self) -> bool:
         """What is placed lies in the paged cache by the time that all is loaded; a probe reads it once more."""
-        return self.phase in (Phase.LOADING, Phase.PROBE, Phase.PROBING)
+        return self.phase in (Phase.LOADING, Phase.PROBE, Phase.PROBING) or self._lags
 
     def probe(self) -> Probe:
         self.phase = Phase.PROBING
@@ -133,16 +134,18 @@ class RequestJob(LinkJob):
         """The next slice, of at most so many tokens (and scattered spans): ascending, so that it sees those before."""
         count = _fitting(self.rows, tokens, spans)
         rows, self.rows = self.rows[:count], self.rows[count:]
+        self._lags = False  # this slice waits for every layer
         if not len(self.rows):
             self.phase = Phase.DONE
         return Compute(self.request, self._prompt_rows(rows), self.skip)
 
     def tail(self, tokens: int, spans: int) -> Compute | None:
         """All that is left, if it is one such slice and can wait for the step in which vLLM computes the question: then
-        one forward does both. What lies before `exact` cannot, since vLLM shows it to others from now on.
+        one forward does both. What lies before `exact` cannot, since vLLM shows it to others from now on; nor what
+        lags, which others would wait for.
         """
         fits = len(self.rows) <= tokens and spans > 0 and _fitting(self.rows, tokens, spans) == len(self.rows)
-        if not fits or self.rows[0] < self.linkage.exact:
+        if not fits or self._lags or self.rows[0] < self.linkage.exact:
             return None
         return replace(self.compute(tokens, spans), valid=max(self.skip, self.linkage.exact))
 
@@ -179,6 +182,7 @@ class RequestJob(LinkJob):
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def loaded(self, answer: PieceLoaded) -> None:
+        self._lags = self._lags or answer.seconds == UNKNOWN  # of any rank
         super().loaded(answer)
         piece = next(piece for piece in self.pieces if piece.index == answer.index)
         if self._meeting is not None and self.has_come(piece):

@@ -52,7 +52,7 @@ class LinkScheduler:
         self._ranks, self._layers = ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
-        self.pace = Pace(pass_tokens, layers, always=settings.link_when == "always", clock=clock)
+        self.pace = Pace(pass_tokens, layers, always=settings.always, meets=settings.meets, clock=clock)
         self._leaders = Leaders()
         self._plans = Plans(DiskThreads(PLANNERS, "ragcache-plan", settings.load_timeout_s, clock))
         self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
@@ -229,13 +229,15 @@ class LinkScheduler:
             with self._linking(job.request):
                 if job.phase is Phase.NEW and not full:  # in the order of arrival
                     full = not self._rooms.lend(job.request, job.room)
-                    meets = (self.pace.meeting(job.pieces),) if isinstance(job, RequestJob) else ()
-                    work.load += [] if full else [job.load(*meets)]
+                    alone = len(self._jobs) == 1 and not budget.busy
+                    terms = self.pace.loading(job, alone=alone) if isinstance(job, RequestJob) else ()
+                    work.load += [] if full else [job.load(*terms)]
                 if not left.none:
                     tail = order(job, work, left, later, busy=budget.busy, others=others)
                     self._tails |= {} if tail is None else {job.request: tail}
         done, failed, self._failing = self._finished(), tuple(self._failing), set()
-        orders = work.orders(release, (*done, *failed), failed, idle=not budget.busy)
+        gone, self._finishing = tuple(self._finishing), set()
+        orders = work.orders(release, done, gone, failed, idle=not budget.busy)
         return self.pace.ordered(budget, orders)
 
     def _needs_room(self, request: str) -> bool:
@@ -252,8 +254,7 @@ class LinkScheduler:
                 self.pace.linked(job, self._ranks)
                 if request not in self._tails:
                     self._leaders.done(request)
-        gone, self._finishing = self._finishing, set()
-        return (*done, *gone)
+        return tuple(done)
 
     def answered(self, answers: Answers) -> None:
         for looked in answers.looked:
@@ -264,7 +265,9 @@ class LinkScheduler:
                 with self._linking(loaded.request):
                     job.loaded(piece := loaded.piece)
                     if isinstance(job, RequestJob) and job.planned_tier(piece):  # the workers alone have KV in RAM
-                        self.pace.loaded(piece.tier, piece.nbytes, piece.seconds)
+                        self.pace.loaded(piece)
+        for read in answers.read:
+            self.pace.loaded(read.piece)
         for probed in answers.probed:
             if isinstance(job := self._jobs.get(probed.request), RequestJob):
                 with self._linking(probed.request):

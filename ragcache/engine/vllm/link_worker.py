@@ -11,8 +11,9 @@ from time import perf_counter
 
 import torch
 
-from ragcache.address import lineage_of
-from ragcache.engine.vllm.cores import leave_cores
+from ragcache.engine.vllm.captures import captured
+from ragcache.engine.vllm.late_layers import LateLayers, late, place
+from ragcache.engine.vllm.loaders import file_loader
 from ragcache.engine.vllm.orders import (
     Answers,
     Capture,
@@ -26,27 +27,20 @@ from ragcache.engine.vllm.orders import (
     Orders,
     Probe,
     Probed,
+    Read,
     Timed,
 )
-from ragcache.engine.vllm.placement import Exchange, Linking, misnamed
+from ragcache.engine.vllm.placement import Exchange, Linking, rooms_ahead
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import FAULTS, StoreError, reason_of
-from ragcache.loader import Delivery, Loader, Loading, PieceLoaded
-from ragcache.loader.cake import CakeLoader
+from ragcache.errors import FAULTS, reason_of
+from ragcache.loader import UNKNOWN, Delivery, Loader, Loading, PieceLoaded
 from ragcache.loader.reading import nothing, unused
-from ragcache.loader.threads import READERS, Clock, DiskThreads
 from ragcache.rates import Rates, Work
 from ragcache.store.base import KVStore
-from ragcache.types import Variant
 
 logger = logging.getLogger(__name__)
 IDLE_WAIT_S = 0.005  # how long a step without other work waits for a file, instead of spinning
-AHEAD = 16  # pieces of a prompt that are read, or have been, while a step computes: it may take long
 PLACE_S = 0.004  # of a step with other work: so long it places what has been read; the rest waits for the next
-
-
-def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter) -> Loader:  # of reading a piece
-    return CakeLoader(DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores), ahead=AHEAD, claims=False)
 
 
 class LinkWorker:
@@ -58,7 +52,7 @@ class LinkWorker:
         self.spans = spans
         self.exchanges: dict[str, Exchange] = {}
         self._linkings: dict[str, Linking] = {}
-        self._loader, self._rates = loader or file_loader(), Rates()
+        self.loader, self._rates = loader or file_loader(), Rates()
         self._idle = self._placed = False  # in this step: nobody else runs; what had been read was placed
         self._answers = Answers()
         self._spoilt: set[int] = set()  # blocks that hold no right KV after all
@@ -83,6 +77,8 @@ class LinkWorker:
                 self._capture(capture)
         if orders.compute:
             self._compute(orders.compute, beside)
+        for request in orders.linked:
+            self._settle(request)
         for request in orders.finish:
             self._forget(request)
 
@@ -136,14 +132,14 @@ class LinkWorker:
         return spoilt
 
     def close(self) -> None:
-        self._loader.close()
+        self.loader.close()
 
     # -- load -------------------------------------------------------------------------------------------------------
 
     def _start(self, load: Load) -> None:
         linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
         if not load.exchange:
-            linking.loading = self._loader.begin(load.pieces, self.store, self._rates)
+            linking.loading = self.loader.begin(load.pieces, self.store, self._rates, load.linking)
             return
         for piece in load.pieces:
             exchange = self.exchanges.get(load.exchange)  # none where whoever asked has left
@@ -181,15 +177,15 @@ class LinkWorker:
         if piece.index in linking.dropped:
             return
         try:
-            for block in delivery.blocks:
-                self.spans.place(block, linking.room)
+            place(self.spans, linking, delivery.blocks)
         except FAULTS as error:
             linking.broken[piece.index] = unused(error)
         if loaded is not None and (told := linking.broken.get(piece.index)):
             loaded = PieceLoaded(piece.index, None, incidents=(*loaded.incidents, told))
         if loaded is not None:
             self._answers.loaded.append(Loaded(request, loaded))
-            self._rates.observe_load(loaded.tier, loaded.nbytes, loaded.seconds)
+            if loaded.seconds != UNKNOWN:
+                self._rates.observe_load(loaded.tier, loaded.nbytes, loaded.seconds)
         if loaded is not None and loaded.chosen is not None:
             assert delivery.origin is not None, "a loader tells what it brought"  # else the request is not linked
             linking.has(piece, delivery.origin)
@@ -225,6 +221,7 @@ class LinkWorker:
 
     def _ready_keys(self, probe: Probe) -> torch.Tensor | None:
         try:
+            self._bring(probe.request, probe.layers.stop - 1)
             return self._linkings[probe.request].keys(probe)
         except FAULTS as error:
             self._fail(probe.request, error)
@@ -233,13 +230,19 @@ class LinkWorker:
     def _compute(self, slices: Sequence[Compute], beside: int) -> None:
         rows = [one.rows for one in slices]
         try:
-            rooms = self._rooms_ahead(slices)
-            if sum(one.tokens for one in slices) <= beside:
+            rooms = rooms_ahead(slices, self._linkings)
+            amid = LateLayers(self.spans, late(self._linkings, [one.request for one in slices]))
+            if not amid and sum(one.tokens for one in slices) <= beside:
                 self.spans.join(rows, rooms, partial(self._computed, slices), partial(self._spoil, slices))
                 return
             started = perf_counter()
-            self.spans.compute(rows, rooms)
-            self._computed(slices, perf_counter() - started)
+            self.spans.compute(rows, rooms, amid.bring if amid else None)
+            amid.end()
+            self._computed(slices, perf_counter() - started - amid.seconds)
+            self._tell(amid)
+            for one in slices:
+                if one.request in amid.lost:
+                    self._spoil([one], amid.lost[one.request])
         except FAULTS as error:
             if self.spans.ranks > 1:
                 raise  # the others wait in the middle of this pass
@@ -249,12 +252,28 @@ class LinkWorker:
             for one in slices:  # all but one may be sound; a slice that is computed twice is the same
                 self._compute([one], 0)
 
-    def _rooms_ahead(self, slices: Sequence[Compute]) -> dict[int, torch.Tensor]:
-        """By slice, where a probe will read its keys."""
-        known = {place: one for place, one in enumerate(slices) if one.ahead and one.request in self._linkings}
-        for one in known.values():
-            self._linkings[one.request].computes(one.rows.positions)
-        return {place: self._linkings[one.request].room for place, one in known.items()}
+    def _bring(self, request: str, layer: int) -> None:
+        """What it still lacks up to this layer. Raises FAULTS."""
+        if amid := LateLayers(self.spans, late(self._linkings, [request])):
+            amid.bring(layer)
+            self._tell(amid)
+            if request in amid.lost:
+                raise amid.lost[request]
+
+    def _settle(self, request: str) -> None:
+        """All of it is there before vLLM goes on."""
+        try:
+            self._bring(request, len(self.spans.layers) - 1)
+        except FAULTS as error:
+            linking = self._linkings[request]
+            self._spoilt.update(linking.blocks[linking.skip // self.spans.block_size :])
+            self._fail(request, error)
+
+    def _tell(self, amid: LateLayers) -> None:
+        self._placed = self._placed or bool(amid)
+        for loaded in amid.read:
+            self._answers.read.append(Read(loaded))
+            self._rates.observe_load(loaded.tier, loaded.nbytes, loaded.seconds)
 
     def _spoil(self, slices: Sequence[Compute], error: Exception) -> None:
         """vLLM computes all from the first position that is not right: it may be about to show it to the question."""
@@ -268,32 +287,9 @@ class LinkWorker:
     def _capture(self, capture: Capture) -> None:
         started = perf_counter()
         linking = self._linkings[capture.request]
-        if (reason := misnamed(capture, linking)) is not None:
-            self._answers.incidents.append(Incident(capture.request, f"not captured: {reason}"))
-            return
-        if linking.recorder is None:
-            lengths = [span.stop - span.start for _, span in sorted(linking.placed.items())]
-            assert sum(lengths) == capture.start, (lengths, capture.start)
-            linking.recorder = self.spans.recorder(linking.room, lengths, len(capture.segment))
-        self.spans.capture(capture.rows, linking.recorder)
-        if capture.last:
-            k, v, profile = linking.recorder.result()
-            lineage = lineage_of(len(capture.segment), linking.behind)
-            self._hand_over(capture, Variant(capture.key, capture.segment.ids, k, v, profile, lineage))
+        if (told := captured(capture, linking, self.spans, self.store, self.exchanges)) is not None:
+            self._answers.incidents.append(Incident(capture.request, told))
         self._spent(capture.request, "capture", started)
-
-    def _hand_over(self, capture: Capture, variant: Variant) -> None:
-        if not capture.exchange:
-            self._keep(capture.request, variant)
-        elif capture.exchange in self.exchanges:
-            self.exchanges[capture.exchange].captured = variant
-
-    def _keep(self, request: str, variant: Variant) -> None:
-        try:
-            self.store.put(variant)
-        except StoreError as error:
-            logger.warning("KV not stored: %s", error)
-            self._answers.incidents.append(Incident(request, f"KV not stored: {error}"))
 
     def _spent(self, request: str, stage: str, started: float) -> None:
         self._answers.timed.append(Timed(request, stage, perf_counter() - started))

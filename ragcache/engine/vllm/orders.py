@@ -33,6 +33,7 @@ class Load:
     skip: int
     room: int  # positions to make room for
     exchange: str = ""  # where in this process the variants lie; "" is the store
+    linking: float = 0.0  # see Loader.begin
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Orders:
     probe: tuple[Probe, ...] = ()
     compute: tuple[Compute, ...] = ()
     capture: tuple[Capture, ...] = ()
+    linked: tuple[str, ...] = ()  # those of `finish` whose KV is to be whole
     finish: tuple[str, ...] = ()  # tell vLLM that these requests' KV is there, and forget them
     failed: tuple[str, ...] = ()  # those of `finish` whose KV is not there: vLLM computes it
     idle: bool = False  # no request runs beside: waiting for a file delays nobody
@@ -113,6 +115,13 @@ class Loaded:
     """A piece was placed, or could not be."""
 
     request: str
+    piece: PieceLoaded
+
+
+@dataclass(frozen=True)
+class Read:
+    """All of a piece has come, whose lower layers were told before."""
+
     piece: PieceLoaded
 
 
@@ -169,6 +178,7 @@ class Answers:
 
     looked: list[Looked] = field(default_factory=list)
     loaded: list[Loaded] = field(default_factory=list)
+    read: list[Read] = field(default_factory=list)
     probed: list[Probed] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-from ragcache.address import address_of
-from ragcache.engine.vllm.orders import Capture, Probe
+from ragcache.engine.vllm.orders import Compute, Probe
 from ragcache.engine.vllm.taps import Recorder
-from ragcache.errors import PromptError
 from ragcache.loader import Block, Delivery, Loading, PieceLoaded, SegmentPiece
-from ragcache.types import Chunk, Lineage, Origin, System, Variant, VariantKey
+from ragcache.types import Lineage, Origin, Variant, VariantKey
 
 HANDED = "handed"  # the tier of what came from the engine's own process
 
@@ -48,10 +46,8 @@ class Linking:
     recorder: Recorder | None = None  # of a capture that has begun
 
     def has(self, piece: SegmentPiece, origin: Origin) -> None:
-        """All of its blocks are placed."""
-        span = slice(piece.start, piece.start + len(origin))
-        self.placed[piece.index] = span
-        self.fresh.append(span)
+        """All of its blocks are placed, or those of its lower layers."""
+        self.placed[piece.index] = slice(piece.start, piece.start + len(origin))
         self.variants[piece.index] = origin
 
     @property
@@ -93,19 +89,9 @@ class Linking:
         self.recorder = None
 
 
-def misnamed(capture: Capture, linking: Linking) -> str | None:
-    """Why what was placed and will be computed is not what the key says; None when it is."""
-    before = [linking.variants[index] for index in sorted(linking.variants)]
-    end = sum(len(placed.ids) for placed in before)
-    first = capture.rows.positions[0]
-    rows = capture.segment.ids[first - end : first - end + len(capture.rows.ids)]
-    behind = sorted(linking.variants) == list(range(len(before))) and capture.start == end <= first
-    if not behind or capture.rows.ids != rows or capture.rows.positions != tuple(range(first, first + len(rows))):
-        return "it does not stand right behind what was placed"
-    kind = Chunk if before else System
-    segment = kind(capture.segment.ids, capture.segment.border)
-    try:
-        found = address_of(capture.key.fingerprint, [(placed.key, placed.ids) for placed in before], segment)
-    except PromptError as error:
-        return str(error)
-    return None if found == capture.key else "its key does not name what was placed before it"
+def rooms_ahead(slices: Sequence[Compute], linkings: Mapping[str, Linking]) -> dict[int, torch.Tensor]:
+    """By slice, where a probe will read its keys."""
+    known = {place: one for place, one in enumerate(slices) if one.ahead and one.request in linkings}
+    for one in known.values():
+        linkings[one.request].computes(one.rows.positions)
+    return {place: linkings[one.request].room for place, one in known.items()}

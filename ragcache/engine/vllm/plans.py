@@ -13,7 +13,7 @@ from time import perf_counter
 from ragcache.engine import Forecast
 from ragcache.engine.vllm.block_names import PromptNames, link_name
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.jobs import NamedLinkage
+from ragcache.engine.vllm.jobs import NamedLinkage, RequestJob
 from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.engine.vllm.requests import LinkRequest
@@ -22,10 +22,10 @@ from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
 from ragcache.linking.base import Linker, Positions
 from ragcache.linking.focus import probes
-from ragcache.loader import SegmentPiece
+from ragcache.loader import UNKNOWN, PieceLoaded, SegmentPiece
 from ragcache.loader.threads import Clock, DiskThreads, Task
 from ragcache.planning import Plan, first_address, plan_prompt
-from ragcache.policy import Rates, Terms, Work, plain_seconds, worthwhile
+from ragcache.policy import Rates, Terms, Work, first_pass, plain_seconds, worthwhile
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 
@@ -40,9 +40,11 @@ class Pace:
     while the scheduler's thread writes.
     """
 
-    def __init__(self, pass_tokens: int, layers: int, *, always: bool, clock: Clock = perf_counter):
-        """`always`: link whatever is cached, without a thought for the time."""
-        self.rates, self._clock = Rates(), clock
+    def __init__(self, pass_tokens: int, layers: int, *, always: bool, meets: bool = True, clock: Clock = perf_counter):
+        """`always`: link whatever is cached, without a thought for the time. `meets`: the front is computed while the
+        rest is loaded; else the lower layers of all, while the upper ones are.
+        """
+        self.rates, self._meets, self._clock = Rates(), meets, clock
         self._pass_tokens, self._layers, self._always = pass_tokens, layers, always
         self._ordinary = Work()  # of the last step in which others did no more than decode
 
@@ -74,9 +76,9 @@ class Pace:
         self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
         self.rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
 
-    def loaded(self, tier: str, nbytes: int, seconds: float) -> None:
-        """`tier`: in which the plan saw it."""
-        self.rates.observe_load(tier, nbytes, seconds)
+    def loaded(self, piece: PieceLoaded) -> None:
+        if piece.seconds != UNKNOWN:
+            self.rates.observe_load(piece.tier, piece.nbytes, piece.seconds)
 
     def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
         """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
@@ -87,7 +89,7 @@ class Pace:
         step = STEP_S
         if self._ordinary.rows:
             step += self.rates.seconds(self._ordinary + Work(passes=1))
-        terms = Terms(known, self._pass_tokens, steps, step, overlaps=known <= exact, focuses=True)
+        terms = Terms(known, self._pass_tokens, steps, step, overlaps=self._meets and known <= exact, focuses=True)
         return worthwhile(plan, linker, self.rates, terms)
 
     def forecast(self, plan: Plan, linker: Linker) -> Forecast:
@@ -97,8 +99,16 @@ class Pace:
         plain = plain_seconds(plan, own.rates, Terms(pass_tokens=self._pass_tokens))
         return Forecast(own.worthwhile(plan, linker), own.rates, plain)
 
+    def loading(self, job: RequestJob, *, alone: bool) -> tuple[Approach | None, float]:
+        """Where its two ends meet, None where all is linked that is cached; and the seconds in which upper layers may
+        come late, which others who are there would wait for.
+        """
+        if self._meets:
+            return self.meeting(job.pieces), 0.0
+        plan, linker = job.linkage.plan, job.linkage.linker
+        return None, self.rates.seconds(first_pass(plan, linker, self.rates)) if alone else 0.0
+
     def meeting(self, pieces: Sequence[SegmentPiece]) -> Approach | None:
-        """None where all is linked that is cached."""
         return None if self._always else Approach(pieces, self.rates, self._seconds_ahead, self._clock)
 
     def _seconds_ahead(self, rows: Positions, tokens: int) -> float:

@@ -23,10 +23,10 @@ from ragcache.engine.resources import Memory
 from ragcache.engine.staging import Stage
 from ragcache.engine.torch.attention import reduced
 from ragcache.engine.torch.decoder import KVBuffer
+from ragcache.engine.vllm.checks import only_group
 from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, KeyRooms, joined, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, keeping, reading, recording
-from ragcache.errors import ModelError
 from ragcache.loader import Block
 from ragcache.rope import Rope
 from ragcache.types import FloatArray
@@ -44,7 +44,7 @@ class SpanRunner:
         self._memory = Memory()
         self.device = torch.device(runner.device)
         self._stage = Stage(self.device)
-        self._group = _only_group(runner)
+        self._group = only_group(runner)
         layers = vllm_config.compilation_config.static_forward_context
         names = sorted(self._group.layer_names, key=extract_layer_index)
         self.layers = [layers[name] for name in names]
@@ -78,13 +78,21 @@ class SpanRunner:
         return block.span
 
     @torch.inference_mode()
-    def write(self, room: torch.Tensor, placed: Iterable[slice], blocks: Sequence[int], skip: int = 0) -> None:
-        """What was placed, into the paged cache, save for the positions before `skip`, which are somebody's whose KV is
-        right. Neighbours go together: a write costs the kernel's call in each layer more than its tokens.
+    def write(
+        self,
+        room: torch.Tensor,
+        placed: Iterable[slice],
+        blocks: Sequence[int],
+        skip: int = 0,
+        layers: slice = slice(None),
+    ) -> None:
+        """What was placed in these layers, into the paged cache, save for the positions before `skip`, which are
+        somebody's whose KV is right. Neighbours go together: a write costs the kernel's call in each layer more than
+        its tokens.
         """
         for run in joined(placed, skip):
-            slots = self.slots(blocks, run)
-            for layer, keys, values in zip(self.layers, *room[:, :, :, run.start : run.stop], strict=True):
+            slots, part = self.slots(blocks, run), room[:, layers, :, run.start : run.stop]
+            for layer, keys, values in zip(self.layers[layers], *part, strict=True):
                 self._write(layer, keys, values, slots)
 
     def _write(self, layer: Any, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
@@ -104,14 +112,23 @@ class SpanRunner:
             self._write(layer, zeros, zeros, slots)
 
     @torch.inference_mode()
-    def compute(self, prompts: Sequence[PromptRows], rooms: KeyRooms = MappingProxyType({})) -> list[torch.Tensor]:
-        """Run the rows through the model, all prompts at once -> hidden of each prompt's rows [n, hidden]."""
+    def compute(
+        self,
+        prompts: Sequence[PromptRows],
+        rooms: KeyRooms = MappingProxyType({}),
+        before: Callable[[int], None] | None = None,
+    ) -> list[torch.Tensor]:
+        """Run the rows through the model, all prompts at once -> hidden of each prompt's rows [n, hidden]. `before`: is
+        told of each layer before it writes.
+        """
         batch = Batch.of(prompts)
-        with self._keeping(batch, rooms):
+        with self._keeping(batch, rooms, before):
             return self._scatter(batch, prompts, self._forward(batch, prompts, plain=True))
 
-    def _keeping(self, batch: Batch, rooms: KeyRooms) -> AbstractContextManager[None]:
-        return keeping(self.layers, len(batch.order), list(batch.kept(rooms)))
+    def _keeping(
+        self, batch: Batch, rooms: KeyRooms, before: Callable[[int], None] | None = None
+    ) -> AbstractContextManager[None]:
+        return keeping(self.layers, len(batch.order), list(batch.kept(rooms)), before)
 
     def room_beside(self, context: Any) -> int:
         """How many rows may join the forward that vLLM is about to run in this context."""
@@ -270,17 +287,6 @@ class SpanRunner:
         rows = torch.empty_like(hidden)
         rows[torch.tensor(batch.order, device=self.device)] = hidden
         return list(rows.split([len(prompt.ids) for prompt in prompts]))
-
-
-def _only_group(runner: Any) -> Any:
-    groups = [group for groups in runner.attn_groups for group in groups]
-    if len(groups) != 1 or type(groups[0].kv_cache_spec).__name__ != "FullAttentionSpec":
-        kinds = sorted({type(group.kv_cache_spec).__name__ for group in groups})
-        raise ModelError(
-            f"this model's KV cache has {len(groups)} groups of layers ({', '.join(kinds)}): linking needs one, with "
-            "full attention in every layer"
-        )
-    return groups[0]
 
 
 def _kernel_block_size(runner: Any, block_size: int) -> int:

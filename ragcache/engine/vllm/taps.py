@@ -135,19 +135,26 @@ def recording(model: Any, layers: Sequence[Any], listener: Listener) -> Iterator
 
 
 @contextmanager
-def keeping(layers: Sequence[Any], rows: int, kept: Sequence[tuple[slice, torch.Tensor]]) -> Iterator[None]:
+def keeping(
+    layers: Sequence[Any],
+    rows: int,
+    kept: Sequence[tuple[slice, torch.Tensor]],
+    before: Callable[[int], None] | None = None,
+) -> Iterator[None]:
     """While inside, the rotated K of the last `rows` rows of a forward goes elsewhere too, as each layer writes it into
     the paged cache, which a compiled model does the same way. `kept`: some of these rows, and where their K goes
-    [layers, kv_heads, n, head_dim].
+    [layers, kv_heads, n, head_dim]. `before`: is told of each layer before it writes.
     """
 
     def write(plainly: Callable[..., None], place: int, layer: Any, k: torch.Tensor, *rest: Any) -> None:
+        if before is not None:
+            before(place)
         for own, keys in kept:
             keys[place] = k[len(k) - rows :][own].transpose(0, 1)
         plainly(layer, k, *rest)
 
     with ExitStack() as undo:
-        for place, layer in enumerate(layers if kept else ()):
+        for place, layer in enumerate(layers if kept or before else ()):
             layer.impl.do_kv_cache_update = partial(write, layer.impl.do_kv_cache_update, place)
             undo.callback(delattr, layer.impl, "do_kv_cache_update")  # back to its class's
         yield

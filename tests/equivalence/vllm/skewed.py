@@ -39,4 +39,4 @@ class SkewedConnector(RagcacheConnector):
         super().attach_runner(runner)
         delays = cycle(DELAYS_S if get_tensor_model_parallel_rank() else (0.0,))
         threads = DiskThreads(1, "test-skewed", 600.0)
-        self.worker._loader = CakeLoader(threads, pace=lambda nbytes: sleep(next(delays)), claims=False)
+        self.worker.loader = CakeLoader(threads, pace=lambda nbytes: sleep(next(delays)), claims=False)

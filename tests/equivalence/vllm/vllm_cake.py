@@ -172,7 +172,7 @@ def made(pair: Pair, segments: Sequence[Segment], linker: str, loader: Loader, m
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "allocated", allocated)
-        patch.setattr(worker, "_loader", loader)
+        patch.setattr(worker, "loader", loader)
         if meeting is not None:
             patch.setattr(scheduler.pace, "meeting", meeting)
         pair.engine.forget_prefixes()

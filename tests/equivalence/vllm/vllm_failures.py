@@ -99,7 +99,7 @@ def test_preempted_requests_end_with_the_same_answer(small: Pair, monkeypatch: p
 def test_a_slow_entry_is_computed_and_delays_nobody(
     small: Pair, slow: SlowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small.engine._worker._loader._threads, "_limit_s", 0.3)
+    monkeypatch.setattr(small.engine._worker.loader._threads, "_limit_s", 0.3)
     slow.slow = {DOCUMENT[0].hash}
     late = small.vllm.generate(PROMPT, max_tokens=12)
     others = [DOCUMENT[2], DOCUMENT[4]]

@@ -217,9 +217,9 @@ def test_blocks_may_come_in_any_order(open_pair: OpenPair, linker: str) -> None:
         list(pair.torch.ingest(make_system(), document))
         prompt: list[Segment] = [make_system(), *reversed(document), make_question()]
         answers = []
-        for loader in (pair.engine._worker._loader, ScatteredLoader()):
+        for loader in (pair.engine._worker.loader, ScatteredLoader()):
             pair.engine.forget_prefixes()
-            pair.engine._worker._loader = loader
+            pair.engine._worker.loader = loader
             generation = pair.vllm.generate(prompt, max_tokens=6, linker=linker)
             answers.append((list(generation), generation.report.reused, generation.report.repaired))
     assert answers[0] == answers[1]

@@ -182,11 +182,13 @@ def test_what_is_linked_out_of_its_context_is_computed_in_it(
     monkeypatch.setattr(engine._connector.scheduler.pace, "_always", True)
     refining = gated.models.cache.refining
     assert refining is not None
-    before, overlaps = refining.captured, []
+    before, overlaps = refining.captured, [0.0]
     question = "Who bakes, who designed the lighthouse, and what do meerkats eat?"
-    for _ in range(4):
+    for _ in range(20):  # as often as it takes: on a busy machine somebody may come amid a capture, which then ends
+        if overlaps[-1] > 0.9:
+            break
         engine.forget_prefixes()
         overlaps.append(min(chunk.overlap for chunk in gated.ask(question, top_k=6, linker="naive").report.chunks))
         gated.settle()
     assert refining.captured > before
-    assert overlaps[0] < 0.5 and overlaps[-1] > 0.9, overlaps
+    assert overlaps[1] < 0.5 and overlaps[-1] > 0.9, overlaps

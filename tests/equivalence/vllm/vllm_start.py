@@ -135,5 +135,5 @@ def test_the_engine_has_the_cores(open_pair: OpenPair, three_cores: int) -> None
         assert engine._ask(torch.get_num_threads) == three_cores
         assert torch.get_num_threads() == 1, "of the thread that opened it"
         assert later.submit(torch.get_num_threads).result() == 1
-        assert engine._worker._loader._threads.submit(torch.get_num_threads).future.result() == 1
+        assert engine._worker.loader._threads.submit(torch.get_num_threads).future.result() == 1
     assert torch.get_num_threads() == three_cores

@@ -1,0 +1,165 @@
+"""Inside vLLM: linked chunks that are all loaded first, against those whose upper layers come while the lower ones are
+computed over. Where its front is computed meanwhile, the engine's own steps decide: see the torch engine's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from tqdm import tqdm
+
+from app.models.loading import VllmModel
+from app.settings import Settings
+from benchmarks.cake import CHUNKS, LAYER, MODEL, PAPER_RATIO, SYNC, THROTTLED, UNITS, CakeBenchOptions
+from benchmarks.cake.conditions import ToldLoader
+from benchmarks.cake.prompt import AGAINST, COMPUTE, LOADED, LOADERS, PATIENCE, ColdStore, computed_share, stored_bits
+from benchmarks.corpus import prompt_chunks, split_documents, with_cut
+from benchmarks.folder import bench_folder
+from benchmarks.output import Row, Value, common_settings, publish
+from benchmarks.timing import Case, interleaved, median_ttft, paired
+from benchmarks.ttft.measurement import CONTEXT, QUESTION
+from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
+from ragcache.errors import ConfigError
+from ragcache.loader.threads import READERS, DiskThreads
+from ragcache.loader.throttle import Throttle
+from ragcache.planning import plan_prompt
+from ragcache.report import Report
+from ragcache.store import open_store
+from ragcache.types import Chunk, Segment, VariantInfo
+
+ROOM = 64  # tokens of an answer, and what a template adds
+
+
+def check(options: CakeBenchOptions) -> None:
+    """Raises ConfigError."""
+    others = {
+        "--kinds": options.kinds != (CHUNKS,),
+        "--utilisations": options.utilisations != (1.0,),
+        "--traces": bool(options.traces),
+        "--shapes": options.shapes != (MODEL,),
+        "--preload": not set(options.preload) <= {SYNC, LAYER},
+        "--disk": options.disk != THROTTLED,
+        "--plot": options.plot is not None,
+    }
+    if wrong := [flag for flag, given in others.items() if given]:
+        raise ConfigError(
+            f"inside vLLM {', '.join(wrong)} cannot be chosen so: give --kinds chunks --utilisations 1 --preload "
+            "sync,layer, or --engine torch"
+        )
+
+
+def run(settings: Settings, texts: Sequence[str], options: CakeBenchOptions, out: Path | None) -> list[Row]:
+    check(options)
+    length = max(options.tokens) + ROOM
+    rows: list[Row] = []
+    with open_vllm(settings, max_model_len=length, max_num_batched_tokens=length) as parts:
+        for prompt in _prompts(parts, texts, options):
+            for speed in tqdm(options.bandwidths, desc="cake, vllm", unit="case"):
+                rows += prompt.rows(speed)
+        told = common_settings(parts)
+    hidden = [name for name in ("codec", *AGAINST) if len({row[name] for row in rows}) == 1]
+    publish(told | options.told() | {"context": CONTEXT}, rows, out, hidden=hidden)
+    return rows
+
+
+def _prompts(parts: VllmModel, texts: Sequence[str], options: CakeBenchOptions) -> Iterator[VllmPrompt]:
+    for tokens in options.tokens:
+        for each in options.chunk_tokens:
+            documents = split_documents(parts.template, ["\n\n".join(texts)], each)
+            chunks = prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed)
+            for codec in options.codecs:
+                with bench_folder(parts.settings.cache_dir) as folder:
+                    store = _stored(parts, with_cut(documents, chunks), chunks, codec, folder)
+                    yield VllmPrompt(parts, chunks, store, each, options)
+
+
+def _stored(
+    parts: VllmModel, documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk], codec: str, folder: Path
+) -> ColdStore:
+    cache, system = vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT), parts.template.system()
+    disk, ram = open_store(folder, 0, None, codec), open_store(None, None, None, codec)
+    wanted = {chunk.hash for chunk in chunks}
+    needed = [document for document in documents if wanted & {chunk.hash for chunk in document}]
+    for variant in (cache.system_variant(system), *(one for each in needed for one in cache.ingest(system, each))):
+        disk.put(variant)
+        ram.put(variant)
+    return ColdStore(disk, ram, folder, codec)
+
+
+class VllmPrompt:
+    """One prompt, and what it takes linked from RAM and computed."""
+
+    def __init__(
+        self, parts: VllmModel, chunks: Sequence[Chunk], store: ColdStore, each: int, options: CakeBenchOptions
+    ):
+        self._parts, self._chunks, self._store, self._each, self._options = parts, chunks, store, each, options
+        self._cache, spec = vllm_cache(parts.engine, store.ram, CONTEXT), parts.engine.spec
+        self._segments: list[Segment] = [parts.template.system(), *chunks, parts.template.question(QUESTION)]
+        parts.engine.use_store(store.ram)
+        cases = {linker: partial(self._asked, linker) for linker in (options.linker, "full")}
+        self._linked, plain = map(median_ttft, interleaved(cases, options.rounds).values())
+        elements = spec.layers * spec.kv_heads * spec.head_dim * sum(map(len, chunks))
+        self._seconds_per_byte = plain * PAPER_RATIO / (elements * UNITS)  # of a disk of 1 Gbps
+        self.bits = stored_bits(store.folder, [info.key for info in self._infos()])
+
+    def _infos(self) -> Iterator[VariantInfo]:
+        plan = plan_prompt(self._segments, self._parts.engine.spec.fingerprint, self._store.disk)
+        yield from (chunk.candidates[0].info for chunk in plan.chunks)
+
+    def rows(self, speed: float) -> list[Row]:
+        bytes_per_s = speed / self._seconds_per_byte
+        self._parts.engine.use_store(self._store.disk)
+        with ExitStack() as ending:
+            cases = {preload: self._case(preload, bytes_per_s, ending) for preload in self._options.preload}
+            found = interleaved({**cases, COMPUTE: partial(self._asked, "full")}, self._options.rounds)
+        return [self._row(name, speed, found) for name in found]
+
+    def _case(self, preload: str, bytes_per_s: float, ending: ExitStack) -> Case:
+        pace = Throttle(bytes_per_s)
+        made = LOADERS[preload == LAYER, LOADED](DiskThreads(READERS, "ragcache-read", PATIENCE), pace=pace)
+        ending.callback(made.close)
+        loader = ToldLoader(made, bytes_per_s, self._linked) if preload == LAYER else made
+
+        def asked() -> Report:
+            self._parts.engine.use_loader(loader)
+            pace.restart()
+            return self._asked(self._options.linker)
+
+        return asked
+
+    def _asked(self, linker: str) -> Report:
+        self._parts.engine.forget_prefixes()
+        generation = self._cache.generate(self._segments, max_tokens=1, linker=linker)
+        list(generation)
+        return generation.report
+
+    def _row(self, name: str, speed: float, found: Mapping[str, Sequence[Report]]) -> Row:
+        reports, computes = found[name], name == COMPUTE
+        row: dict[str, Value] = {
+            "mode": COMPUTE if computes else LOADED,
+            "engine": self._parts.engine.name,
+            "kind": CHUNKS,
+            "tokens": reports[0].prompt_tokens,
+            "bandwidth_gbps": speed,
+            "utilisation": 1.0,
+            "bits": self.bits,
+            "chunk": self._each,
+            "seconds": median_ttft(reports),
+            "efficiency": None,
+            "computed_share": median(computed_share(one, self._chunks) for one in reports),
+            "peak_kv_mb": None,
+            "preload": SYNC if computes else name,
+            "trace": None,
+            "shape": MODEL,
+            "codec": self._store.codec,
+            **dict.fromkeys(AGAINST),
+        }
+        if name == LAYER and SYNC in found:
+            mine, others = ([one.ttft_s for one in some] for some in (reports, found[SYNC]))
+            ratio, high = paired(mine, others, self._options.seed)
+            row |= {"over_load": 1 / ratio, "against_better": ratio, "against_better_high": high}
+        return row

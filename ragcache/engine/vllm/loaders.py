@@ -1,0 +1,29 @@
+"""How a worker reads the KV of prompts, off vLLM's thread."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Literal, get_args
+
+from ragcache.engine.vllm.cores import leave_cores
+from ragcache.errors import ConfigError
+from ragcache.loader import Loader
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.layerwise import LayerwiseLoader
+from ragcache.loader.threads import READERS, Clock, DiskThreads
+
+LoaderName = Literal["cake", "layerwise"]
+AHEAD = 16  # pieces of a prompt that are read, or have been, while a step computes: it may take long
+
+
+def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter, name: LoaderName = "cake") -> Loader:
+    """`limit_s`: of reading a piece. Where Cake's two ends meet, the scheduler's side decides, so that ranks agree."""
+    threads = DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores)
+    if name == "layerwise":
+        return LayerwiseLoader(threads, clock=clock)
+    return CakeLoader(threads, ahead=AHEAD, claims=False)
+
+
+def check_name(name: str) -> None:
+    if name not in (choices := get_args(LoaderName)):
+        raise ConfigError(f"loader is {name!r}: choose {' or '.join(choices)}")
