@@ -59,8 +59,8 @@ def late(linkings: Mapping[str, Linking], requests: Iterable[str]) -> dict[str, 
 def place(spans: SpanRunner, linking: Linking, blocks: Iterable[Block]) -> None:
     """What has all layers goes into the paged cache later, with its neighbours."""
     for block in blocks:
-        placed = spans.place(block, linking.room)
+        spans.place(block, linking.room)
         if len(block.k) == len(spans.layers):
-            linking.fresh.append(placed)
+            linking.fresh.append(block.span)
         else:
-            spans.write(linking.room, [placed], linking.blocks, linking.skip, block.layers)
+            spans.write(linking.room, [block.span], linking.blocks, linking.skip, block.layers)

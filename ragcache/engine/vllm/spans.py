@@ -72,10 +72,9 @@ class SpanRunner:
         return self._memory.take(shape, self.config.model_config.dtype, self.device)
 
     @torch.inference_mode()
-    def place(self, block: Block, room: torch.Tensor) -> slice:
-        """Into the prompt's room -> where it is now."""
+    def place(self, block: Block, room: torch.Tensor) -> None:
+        """Into the prompt's room."""
         KVBuffer(room).place(self._stage.brought(block), self.rope)
-        return block.span
 
     @torch.inference_mode()
     def write(
