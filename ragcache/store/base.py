@@ -247,7 +247,7 @@ class KVStore(Resizable):
         """Keep an entry from being evicted, for as long as that is; or let go of it.
 
         It stays while any owner pins it. A key may be pinned before its entry is put; a pin outlives a replacement, and
-        all end with `delete`.
+        all end with `delete`. Raises ConfigError for an owner that is no UTF-8, and seconds beyond a hundred years.
         """
 
     @abstractmethod
