@@ -80,6 +80,13 @@ def is_border(told: object) -> bool:
     return isinstance(told, str) and (told == "" or _BORDER.fullmatch(told) is not None)
 
 
+def lead_address(fingerprint: str, system: str, border: str, segment: Chunk) -> VariantKey:
+    """Of a chunk without context, behind the System segment of this hash and border; its family is that of all that is
+    stored of the chunk there.
+    """
+    return VariantKey(fingerprint, system, (), segment.hash, border=border_behind(border, segment))
+
+
 def border_behind(system: str, segment: Segment) -> str:
     """Of what is computed for a segment: what is everybody's is within the border of its System segment."""
     return segment.border or system

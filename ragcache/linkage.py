@@ -36,7 +36,7 @@ class Linkage:
         """A linker that recomputes all loads nothing."""
         if self.linker.recompute_all:
             return ()
-        pieces = [self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates]
+        pieces = [self._piece(chunk) for chunk in self.plan.cached]
         for place, block in enumerate(self.plan.prefix):
             info = block.info
             pieces.append(

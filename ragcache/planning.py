@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ragcache.address import border_behind, check_border, system_address
+from ragcache.address import check_border, lead_address, system_address
 from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
 from ragcache.scoring import Prefix, Reuse, reuse_of
@@ -93,6 +93,11 @@ class Plan:
     prefix: tuple[PrefixBlock, ...] = ()  # right behind System and exact chunks, in a row; what they cover is exact
 
     @property
+    def cached(self) -> tuple[PlannedChunk, ...]:
+        """Chunks that a stored variant could serve."""
+        return tuple(chunk for chunk in self.chunks if chunk.candidates)
+
+    @property
     def prefix_end(self) -> int:
         return self.prefix[-1].span.end if self.prefix else 0
 
@@ -148,7 +153,7 @@ def plan_prompt(
         is_opening = not span.start and system is not None
         if isinstance(segment, Chunk) and place < len(segments) and not is_opening:
             if lookup and segment not in stored:
-                key = VariantKey(fingerprint, behind, (), segment.hash, border=border_behind(border, segment))
+                key = lead_address(fingerprint, behind, border, segment)
                 stored[segment] = stored_variants(store, key, incidents, others=others)
             is_behind_text = bool(texts) or (system is not None and not leads)
             here = ChunkSurroundings(prefix, behind, text_before=is_behind_text, system_exact=exact)
@@ -169,8 +174,7 @@ def plan_prompt(
 def _families(segments: Sequence[Segment], fingerprint: str, system: str, border: str, first: list[str]) -> list[str]:
     """That a prompt looks up."""
     chunks = [one for one in segments if isinstance(one, Chunk)]
-    keys = [VariantKey(fingerprint, system, (), one.hash, border=border_behind(border, one)) for one in chunks]
-    return [*first, *(key.family for key in keys)]
+    return [*first, *(lead_address(fingerprint, system, border, one).family for one in chunks)]
 
 
 def first_address(plan: Plan, fingerprint: str) -> VariantKey | None:

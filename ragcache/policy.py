@@ -42,7 +42,7 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     """
     terms = terms or Terms()
     plain = plain_seconds(plan, rates, terms)
-    if not any(chunk.candidates for chunk in plan.chunks):
+    if not plan.cached:
         return replace(plan, planned_s=plain)
     again = rates.link_share(linker.choosing)
     if terms.overlaps:  # the loader leaves out what is sooner computed
@@ -126,7 +126,7 @@ def first_pass(plan: Plan, linker: Linker, rates: Rates) -> Work:
 
 
 def _probes(plan: Plan, linker: Linker, focuses: bool = False) -> bool:
-    cached = [chunk.candidates[0] for chunk in plan.chunks if chunk.candidates]
+    cached = [chunk.candidates[0] for chunk in plan.cached]
     asks = probes(linker, len(cached)) if focuses else linker.probes
     return asks and not all(best.unchanged for best in cached)
 
@@ -160,4 +160,4 @@ def _passes(rows: float, terms: Terms) -> float:
 
 
 def _reusable(plan: Plan) -> int:
-    return sum(len(chunk.segment) for chunk in plan.chunks if chunk.candidates)
+    return sum(len(chunk.segment) for chunk in plan.cached)

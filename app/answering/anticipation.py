@@ -26,9 +26,8 @@ class Anticipation:
     """Of one pipeline; threads share it. A vLLM server has memory of its own, of which we know nothing."""
 
     def __init__(self, models: Models, catalog: Catalog):
-        settings = models.settings
         self._models, self._catalog = models, catalog
-        self._beside = 0 if settings.engine == "vllm-server" else settings.anticipate
+        self._beside = 0 if models.links_elsewhere else models.settings.anticipate
         self._lock = threading.Lock()
         self.lifted = 0  # chunks, since the start
 

@@ -135,7 +135,7 @@ def asked_of_its_texts(pipeline: RagPipeline, name: str) -> Iterator[Sequence[Se
 def cached_plan(forcing: ForcedAnswers, segments: Sequence[Segment]) -> Plan | None:
     """None where a chunk of the prompt is not cached."""
     plan = plan_prompt(segments, forcing.engine.spec.fingerprint, forcing.source.store, others=False)
-    return plan if plan.chunks and all(chunk.candidates for chunk in plan.chunks) else None
+    return plan if plan.chunks and len(plan.cached) == len(plan.chunks) else None
 
 
 def _measure(forcing: ForcedAnswers, segments: Sequence[Segment]) -> tuple[_Measured, ...] | None:

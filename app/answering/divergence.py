@@ -139,8 +139,7 @@ class FreeDivergence:
 
 def _is_cached(segments: Sequence[Segment], engine: Engine, store: KVStore) -> bool:
     """Whether any chunk is."""
-    plan = plan_prompt(segments, engine.spec.fingerprint, store)
-    return any(chunk.candidates for chunk in plan.chunks)
+    return bool(plan_prompt(segments, engine.spec.fingerprint, store).cached)
 
 
 def _check_linked(stream: TokenStream) -> None:

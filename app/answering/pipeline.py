@@ -82,7 +82,7 @@ class RagPipeline(ContextVerbs):
         cache, settings = self.answering.cache, self.settings
         self.gate.judge(measure=True)
         # Not by a vLLM server, whose captures may be off and are waited for, nor for machines that share a bucket.
-        if settings.refine and settings.engine != "vllm-server" and not settings.remote:
+        if settings.refine and not self.models.links_elsewhere and not settings.remote:
             cache.refining = cache.refining or Refining(settings.refine)
         self._warm()
 

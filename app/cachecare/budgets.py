@@ -43,7 +43,7 @@ class Budgets:
 
     def _checked(self, asked: Mapping[str, int]) -> KVStore:
         settings = self._models.settings
-        if settings.engine == "vllm-server":
+        if self._models.links_elsewhere:
             raise Conflict(OF_VLLM)
         if settings.kv == "off":
             raise Conflict(f"no KV is kept ({variable('kv')}=off), so there is no budget")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.answering.pipeline import RagPipeline
+from app.answering.target import AnswerTarget
 from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json, table
 from app.compose import opened
@@ -26,7 +27,7 @@ from retriever.balance import FEWEST_CHUNKS
 from retriever.searcher import HYBRID
 
 if TYPE_CHECKING:
-    from app.answering.targeting import Aimed, AnswerTarget
+    from app.answering.targeting import Aimed
 
 
 @configured("collection", ..., "engine", "model", "device", "dtype", "cache_dir", "data_dir")
@@ -80,8 +81,6 @@ def tune(
 
 
 def _parsed(target: str) -> AnswerTarget:
-    from app.answering.targeting import AnswerTarget  # it imports torch
-
     try:
         return AnswerTarget.parse(target)
     except ConfigError as error:

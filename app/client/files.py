@@ -111,6 +111,9 @@ def outcome(connection: ServerConnection, job_id: str) -> Mapping[str, Any]:
     """Of a job, when it has ended: its `state`, `error` and `progress`, with all of PROGRESS."""
     with connection.events("GET", "v1", "jobs", job_id, "events") as events:
         for event in events:
+            if event.name == "error":  # such as a key that is good no more
+                problem = _record(connection, event.data.get("error"), {"message": str})
+                raise ServerError(f"{connection.server.url}: {problem['message']}")
             job = _record(connection, event.data, {"state": str, "progress": dict})
             if job["state"] in ENDED:
                 fields = {name: type(value) for name, value in PROGRESS.items()}

@@ -89,10 +89,16 @@ def collection_items(
     """Those of them that are of the collection's chunks for the model of the settings. `but`: these chunks count within
     the border around the collection alone.
     """
-    identity, hashes = current_identity(models), library.catalog.chunks.hashes(collection)
-    families = {*families_of(identity, hashes - but), *families_of(identity, hashes, border_around(collection))}
-    engine = engine_name(identity.fingerprint)
+    families = collection_families(library, models, collection, but)
+    engine = engine_name(current_identity(models).fingerprint)
     return [one for one in items if one.engine == engine and one.family in families]
+
+
+def collection_families(
+    library: Library, models: Models, collection: Collection, but: frozenset[str] = frozenset()
+) -> set[str]:
+    identity, hashes = current_identity(models), library.catalog.chunks.hashes(collection)
+    return {*families_of(identity, hashes - but), *families_of(identity, hashes, border_around(collection))}
 
 
 def _each(library: Library, items: Iterable[Item], work: Callable[[VariantKey], None]) -> list[Item]:

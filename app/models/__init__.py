@@ -74,6 +74,11 @@ class Models:
         """The language model where it is loaded already; nobody waits for it."""
         return Models.language.peek(self)
 
+    @property
+    def links_elsewhere(self) -> bool:
+        """A vLLM server of its own links prompts, in memory and by budgets that are not ours."""
+        return self.settings.engine == "vllm-server"
+
     @shared_property
     def template(self) -> PromptTemplate:
         """Only the tokenizer, where the model is not loaded anyway."""

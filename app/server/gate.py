@@ -16,6 +16,7 @@ from app.library.catalog.serving_records import Key
 from app.models.cores import in_thread
 from app.server.callers import Caller, check_local
 from app.server.connections import most_connections
+from app.server.key_watch import unknown_key
 from app.server.limits import KeyRates, OpenRequests
 from app.server.problems import RefusedRequest, refusal
 from app.server.service import Service
@@ -59,7 +60,7 @@ class Gate:
             return Caller()
         key = await self._key(_token(request), request.client.host if request.client else "")
         if key is None:
-            raise _unknown("this key is not known, has expired, or was revoked")
+            raise unknown_key("this key is not known, has expired, or was revoked")
         return Caller(key.id, key.scopes, key.collections, key.limits)
 
     async def _has_keys(self) -> bool:
@@ -90,9 +91,5 @@ def _token(request: Request) -> str:
     told = request.headers.getlist("authorization")
     found = _BEARER.fullmatch(told[0]) if len(told) == 1 else None
     if found is None:
-        raise _unknown("this server wants a key: send `Authorization: Bearer rk-…`")
+        raise unknown_key("this server wants a key: send `Authorization: Bearer rk-…`")
     return found[1]
-
-
-def _unknown(why: str) -> RefusedRequest:
-    return RefusedRequest(401, why, code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer realm="ragcache"'})

@@ -12,13 +12,15 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from app.answering import Answer
 from app.answering.stream import AnswerStream
 from app.server.events import BEAT, event
+from app.server.key_watch import KeyWatch
 from app.server.problems import RefusedRequest, told
 from ragcache.errors import FAULTS
 
@@ -29,6 +31,7 @@ CLOSING_S = 30.0  # for all that are running when the server ends; each ends at 
 _MARK = re.compile(r"([0-9a-f]{12})-([0-9]{1,9})")
 
 Begin = Callable[[], AnswerStream]
+Watching = Callable[[Callable[[RefusedRequest], None]], AbstractContextManager[None]]  # see `KeyWatch.watching`
 Finish = Callable[[Answer], Mapping[str, Any]]  # what is told of an answer that has ended, and is stored by now
 
 
@@ -42,10 +45,11 @@ class ServedAnswer:
         finish: Finish,
         over: Callable[[], None],
         frank: bool,
+        watching: Watching,
         about: Mapping[str, Any] | None = None,
     ):
-        """`over` is called at its end, before anybody is told of that. `frank`: see `shown`. `about`: what `start`
-        tells beside it, for whoever has not asked it himself.
+        """`over` is called at its end, before anybody is told of that. `frank`: see `shown`. `watching`: the key of
+        whoever has asked it. `about`: what `start` tells beside it, for whoever has not asked it himself.
         """
         self.name = name
         self.id = uuid.uuid4().hex[:12]
@@ -53,13 +57,14 @@ class ServedAnswer:
         self.result: Mapping[str, Any] | None = None
         self.failure: Exception | None = None
         self._begin, self._finish, self._over, self._frank = begin, finish, over, frank
-        self._about = about or {}
+        self._watching, self._about = watching, about or {}
         self._lock = threading.Lock()  # of all below
         self._events: list[bytes] = []
         self._waiting = ""  # text that is told with the next piece
         self._listeners: set[Callable[[], None]] = set()
         self._stream: AnswerStream | None = None
         self._stopped = False
+        self._refusal: RefusedRequest | None = None
         self.thread = threading.Thread(
             target=copy_context().run, args=(self._run,), name=f"generation-{self.id}", daemon=True
         )
@@ -74,6 +79,14 @@ class ServedAnswer:
             self._stopped, stream = True, self._stream
         if stream is not None:
             stream.stop()
+
+    def refuse(self, refusal: RefusedRequest) -> None:
+        """End it as one that may no longer be asked. Its followers are told at once, whatever it computes now."""
+        with self._lock:
+            self._refusal, listeners = refusal, list(self._listeners)
+        self.stop()
+        for wake in listeners:
+            wake()
 
     def after(self, mark: str) -> int:
         """Where somebody goes on who has seen the event with this mark: at the start where it is none of these."""
@@ -98,11 +111,13 @@ class ServedAnswer:
             while True:
                 woken.clear()
                 with self._lock:
-                    events, ended = self._events[after:], not self.running
+                    events, running, refusal = self._events[after:], self.running, self._refusal
                 for one in events:
                     yield one
                 after += len(events)
-                if ended:
+                if running and refusal is not None:
+                    yield self._event("error", told(refusal, self._frank), after + 1)
+                if not running or refusal is not None:
                     return
                 try:
                     await asyncio.wait_for(woken.wait(), BEAT_S)
@@ -116,14 +131,14 @@ class ServedAnswer:
         """What is told at its end. Raises what broke it."""
         async for _ in self.follow():
             pass
-        if self.failure is not None:
-            raise self.failure
+        if (failure := self.failure or self._refusal) is not None:
+            raise failure
         assert self.result is not None
         return self.result
 
     def _run(self) -> None:
         try:
-            with self._begin() as stream:
+            with self._watching(self.refuse), self._begin() as stream:
                 with self._lock:
                     self._stream, stopped = stream, self._stopped
                 if stopped:
@@ -133,6 +148,8 @@ class ServedAnswer:
                 for piece in stream:
                     self._add(piece)
                 answer = stream.answer
+            if self._refusal is not None:
+                raise self._refusal
             self.result = {"id": self.id, **self._finish(answer)}
             self._add("", last=True)
             self._tell("done", self.result, last=True)
@@ -154,7 +171,7 @@ class ServedAnswer:
 
     def _tell(self, name: str, data: Mapping[str, Any], last: bool = False) -> None:
         with self._lock:
-            self._events.append(event(data, name=name, number=len(self._events) + 1, of=self.id))
+            self._events.append(self._event(name, data, len(self._events) + 1))
             if last:
                 self.ended_at, self._stream = time.monotonic(), None
             listeners = list(self._listeners)
@@ -163,11 +180,15 @@ class ServedAnswer:
         for wake in listeners:
             wake()
 
+    def _event(self, name: str, data: Mapping[str, Any], number: int) -> bytes:
+        return event(data, name=name, number=number, of=self.id)
+
 
 class ServedAnswers:
     """Those that run, and the last ones that have ended, each under a name. Threads share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: KeyWatch) -> None:
+        self._keys = keys
         self._lock = threading.Lock()
         self._closed = False
         self._all: list[ServedAnswer] = []  # in the order of their starts
@@ -179,9 +200,12 @@ class ServedAnswers:
         finish: Finish,
         over: Callable[[], None],
         frank: bool,
+        key: str,
         about: Mapping[str, Any] | None = None,
     ) -> ServedAnswer:
-        """Raises RefusedRequest where one of this name runs; nothing has begun then, and `over` is not called."""
+        """For as long as the key of that id is good; "" is none. Raises RefusedRequest where one of this name runs:
+        nothing has begun then, and `over` is not called.
+        """
         with self._lock:
             if self._closed:
                 raise RefusedRequest(503, "the server is ending", headers={"Retry-After": "30"})
@@ -189,7 +213,8 @@ class ServedAnswers:
                 raise RefusedRequest(
                     409, "an answer is being made here: wait for its end, or stop it", code="answering"
                 )
-            new = ServedAnswer(name, begin, finish, over, frank, about)
+            watching = partial(self._keys.watching, key)
+            new = ServedAnswer(name, begin, finish, over, frank, watching, about)
             new.thread.start()
             self._all.append(new)
             return new

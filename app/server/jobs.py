@@ -16,6 +16,7 @@ from app.library.catalog.serving_records import JobKind, JobState, StoredJob
 from app.models.cores import in_thread
 from app.server.callers import Asking, Caller, Serving
 from app.server.events import BEAT, MEDIA_TYPE, event, sound, streamed
+from app.server.problems import told
 from app.server.service import Service
 from app.server.told import placeless, told_notes
 
@@ -103,20 +104,26 @@ async def events(job_id: str, service: Serving, caller: Asking) -> StreamingResp
 async def _events(found: StoredJob, collection: Collection, service: Service, caller: Caller) -> AsyncIterator[bytes]:
     number, quiet = 0, 0.0
     shown = card_of(found, collection, caller)
-    yield event(shown.model_dump(), name="job", number=number)
-    while shown.state not in ENDED:
-        await asyncio.sleep(LOOK_S)
-        quiet += LOOK_S
-        try:
-            now = card_of(*await in_thread(_found, found.id, service, caller), caller)
-        except NotFound:  # with its collection
-            return
-        if now != shown:
-            number, quiet, shown = number + 1, 0.0, now
-            yield event(shown.model_dump(), name="job", number=number)
-        elif quiet >= BEAT_S:
-            quiet = 0.0
-            yield BEAT
+    refused = asyncio.create_task(service.key_watch.end_of(caller.id))
+    try:
+        yield event(shown.model_dump(), name="job", number=number)
+        while shown.state not in ENDED:
+            if (await asyncio.wait([refused], timeout=LOOK_S))[0]:
+                yield event(told(refused.result(), caller.runs_it), name="error", number=number + 1)
+                return
+            quiet += LOOK_S
+            try:
+                now = card_of(*await in_thread(_found, found.id, service, caller), caller)
+            except NotFound:  # with its collection
+                return
+            if now != shown:
+                number, quiet, shown = number + 1, 0.0, now
+                yield event(shown.model_dump(), name="job", number=number)
+            elif quiet >= BEAT_S:
+                quiet = 0.0
+                yield BEAT
+    finally:
+        refused.cancel()
 
 
 def card_of(found: StoredJob, collection: Collection, caller: Caller) -> JobCard:

@@ -94,7 +94,8 @@ def told(error: Exception, frank: bool) -> dict[str, Any]:
     if isinstance(error, RagcacheError):
         if status_of(error) >= 500:
             _log.error("amid a stream: %s", error)
-        return body_of(status_of(error), shown(error, frank))
+        code = error.code if isinstance(error, RefusedRequest) else None
+        return body_of(status_of(error), shown(error, frank), code=code)
     _log.error("a bug in a stream", exc_info=error)
     return body_of(500, BUG)
 

@@ -164,6 +164,7 @@ def _asked(
         partial(_stored, conversation),
         over,
         caller.runs_it,
+        caller.id,
         {"question": question, "instead_of": body.instead_of, "compares": False},
     )
 
@@ -185,7 +186,7 @@ def _compared(
         return service.history.compares(conversation.again(**options), said[-1].report if said else None)
 
     about = {"question": asked.content, "instead_of": None, "compares": True}
-    return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it, about)
+    return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it, caller.id, about)
 
 
 def _options(body: AnswerChoices, service: Service) -> AskOptions:

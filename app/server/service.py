@@ -20,6 +20,7 @@ from app.library.catalog import Catalog
 from app.models import BUNDLED
 from app.pages import Pages
 from app.server.generations import ServedAnswers
+from app.server.key_watch import KeyWatch
 from app.server.metrics import Metrics
 from app.server.process import UNLOADED
 from app.server.queueing import Turns
@@ -48,7 +49,8 @@ class Service:
         self._sweeper = Sweeper(self.contexts)
         library, models = self.pipeline.library, self.pipeline.models
         self.ingests = IngestQueue(library, models, partial(measure_answers, library, models))
-        self.generations = ServedAnswers()
+        self.key_watch = KeyWatch(self.catalog.keys.lapsed)
+        self.generations = ServedAnswers(self.key_watch)
         self.budgets = Budgets(models)
         self.history = CacheRecorder(self.catalog, models)
         self.pipeline.watchers.append(self.history.watch)
@@ -133,6 +135,7 @@ class Service:
             self.ingests.close()
             self._sweeper.close()
             self.generations.close()
+            self.key_watch.close()
             self.history.close()
         finally:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -128,9 +128,7 @@ class KVStore(Resizable):
 
     @abstractmethod
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
-        """All of the key's chunk behind System segments, its own too, of whatever engine and within the same border,
-        also those that cannot be read.
-        """
+        """All of its chunk behind System segments, of whatever engine, within its border, also those that are bad."""
 
     @abstractmethod
     def open(self, key: VariantKey) -> OpenEntry | None:
@@ -205,16 +203,19 @@ class KVStore(Resizable):
     def drop_chunk(
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
     ) -> int:
-        """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), and behind all
-        others and of all engines (`elsewhere`), within one border -> how many.
-
-        Variants that others put meanwhile may stay, unless they do so within an era.
+        """Delete every variant of a chunk behind one System segment (by their hashes), and behind all others and of all
+        engines (`elsewhere`), within one border -> how many. What others put meanwhile may stay, but within an era.
         """
         self.end_era()
         key = VariantKey(fingerprint, system, (), chunk, border=border)
         gone = sum(map(self.delete, self.everywhere(key))) if elsewhere else 0
         # Its own System's also by their family, which is told too where a header could not be read. That may raise.
-        return gone + sum(self.delete(info.key) for info in self.variants(key.family))
+        return gone + self.drop_families({key.family: ()})
+
+    def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
+        """Delete every variant of these, wherever it is, but those of the digests that stay -> how many, here."""
+        found = ((info.key, stay) for one, stay in families.items() for info in self.variants(one))
+        return sum(self.delete(key) for key, stay in found if key.digest not in stay)
 
     @abstractmethod
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
@@ -246,7 +247,7 @@ class KVStore(Resizable):
         """Keep an entry from being evicted, for as long as that is; or let go of it.
 
         It stays while any owner pins it. A key may be pinned before its entry is put; a pin outlives a replacement, and
-        all end with `delete`.
+        all end with `delete`. Raises ConfigError for an owner that is no UTF-8, and seconds beyond a hundred years.
         """
 
     @abstractmethod

@@ -32,6 +32,7 @@ from ragcache.store.format import Header
 from ragcache.store.frame import InfoCache
 from ragcache.store.index import Change, Contents, FolderIndex, Row, reporting
 from ragcache.store.layout import KV, FolderLayout, opened, stat_of, sweep, sync_folder, written_beside
+from ragcache.store.pins import check_pin
 from ragcache.store.reuse import ReuseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
@@ -197,6 +198,7 @@ class DiskTier(Tier):
             return self._index.seeing(chunks)
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        check_pin(owner, seconds)
         expires = None if seconds is None else time.time_ns() + int(seconds * 1e9)
         with reporting("pin in", self._layout.root):
             if pinned:

@@ -12,6 +12,7 @@ from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.base import RAM, KVStore, OpenEntry
 from ragcache.store.disk import DiskTier
 from ragcache.store.ram import RamTier
+from ragcache.store.tiered import rises
 from ragcache.types import VariantInfo
 
 
@@ -40,10 +41,7 @@ def lift(store: KVStore, likely: Sequence[VariantInfo], pause: Callable[[], None
                 if not _fits(ram, entry):
                     break
                 variant = entry.variant()
-            if ram.offer(variant):
-                lifted += 1
-                if not disk.holds(info.key):  # a thread has deleted it since
-                    ram.delete(info.key)
+            lifted += rises(variant, ram, disk)
     return lifted
 
 

@@ -1,9 +1,23 @@
-"""Pins of a tier in memory."""
+"""Pins of a tier in memory, and what any tier's may say."""
 
 from __future__ import annotations
 
 import math
 import time
+
+from ragcache.errors import ConfigError
+
+LONGEST_S = 100 * 366 * 24 * 3600.0  # a file's index counts nanoseconds in 64 bits
+
+
+def check_pin(owner: str, seconds: float | None) -> None:
+    """Raises ConfigError for what some tier could not keep."""
+    try:
+        owner.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{owner!r} cannot own a pin: give text that is UTF-8, without lone surrogates") from None
+    if seconds is not None and not abs(seconds) <= LONGEST_S:  # as with what is no number
+        raise ConfigError(f"seconds={seconds} of a pin: give up to {LONGEST_S:.0f}, or None for one without an end")
 
 
 class Pins:

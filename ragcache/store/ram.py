@@ -16,7 +16,7 @@ from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import VARIANTS, Lesser, displaced, first_of, victims
 from ragcache.store.held import HeldEntry, compact, footprint
-from ragcache.store.pins import Pins
+from ragcache.store.pins import Pins, check_pin
 from ragcache.store.residents import Place, Resident, RoomFound, place_of
 from ragcache.store.reuse import ReuseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
@@ -189,6 +189,7 @@ class RamTier(Tier):
         ]
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        check_pin(owner, seconds)
         below = pinned and self.below(key)
         with self._lock:
             if pinned:

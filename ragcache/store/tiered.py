@@ -183,7 +183,7 @@ class TieredStore(KVStore):
         self._last.end_era()
 
     def delete(self, key: VariantKey) -> bool:
-        # The last one first: see _promote.
+        # The last one first: see `rises`.
         deleted = [tier.delete(key) for tier in reversed(self._tiers)]
         return any(deleted)
 
@@ -214,10 +214,19 @@ class TieredStore(KVStore):
             tier.check_integrity()
 
     def _promote(self, variant: Variant, level: int) -> None:
-        """Into the tiers over this one, where it fits. A thread that deleted the entry since we had it must win."""
+        """Into the tiers over this one, where it fits."""
         for tier in self._tiers[:level]:
-            if tier.offer(variant) and not self._last.holds(variant.key):
-                tier.delete(variant.key)
+            rises(variant, tier, self._last)
+
+
+def rises(variant: Variant, tier: Tier, last: Tier) -> bool:
+    """Whether a faster tier takes what the last one has. A thread that deleted the entry since we had it must win."""
+    if not tier.offer(variant):
+        return False
+    if last.holds(variant.key):
+        return True
+    tier.delete(variant.key)
+    return False
 
 
 class _RisingEntry(OpenEntry):

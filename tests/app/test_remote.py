@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from app.cachecare import bucket_tier
+from app.cachecare.eviction import evict
 from app.cachecare.warming import warm
 from app.cli import doctor
 from app.cli.doctor import examine
 from app.compose import opened
 from app.library import Library
+from app.library.kv import FileTally
+from app.library.pinning import pin_collection
 from app.library.removal import remove_documents
 from app.models import Models
 from app.settings import load_settings
@@ -23,7 +26,7 @@ from ragcache.store.remote import store as module
 from ragcache.store.remote.store import SharedStore
 from ragcache.types import VariantKey
 from tests.app.cli.inside import Run, make_run
-from tests.app.library.shelves import fill, make_settings
+from tests.app.library.shelves import BOOKS, fill, make_settings
 from tests.buckets import credentials
 from tests.ports import held_port
 
@@ -108,6 +111,23 @@ def test_a_document_that_is_deleted_leaves_the_bucket(machine: Machine, tmp_path
     assert isinstance(other[1].store, SharedStore)
     assert not any(other[1].store.variants(family) for family in _families(other[1], gone))
     assert any(other[1].store.variants(family) for family in _families(one[1], {_system(one[1])}, system=""))
+
+
+def test_what_is_evicted_leaves_the_bucket(machine: Machine, tmp_path: Path) -> None:
+    """What this machine never had too, but not what another collection has."""
+    one, other = machine("one"), machine("other")
+    shelf, shared = fill(*one), {"/a.txt": BOOKS["/books/rye.txt"][:1]}
+    list(warm(*one, shelf))
+    settled(one[1])
+    evicted = fill(*other)
+    fill(*other, "beside", shared)
+    assert evict(*other, evicted) == FileTally(), "nothing of it was on the disk"
+    settled(other[1])
+    assert objects(tmp_path) == 2, "the shared text's, and the System segment's"
+    pin_collection(*one, shelf)
+    assert evict(*one, shelf) == FileTally()
+    settled(one[1])
+    assert objects(tmp_path) == 2, "what is pinned stays there too"
 
 
 def _system(models: Models) -> str:

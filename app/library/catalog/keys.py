@@ -102,6 +102,17 @@ class Keys(DatabasePart):
         self._known.forget(key_id)
         return self.get(key_id)
 
+    def lapsed(self, ids: Iterable[str]) -> set[str]:
+        """Those of keys that are good no more, of which nothing is remembered from then on."""
+        named = set(ids)
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*_COLUMNS).where(KEYS.c.id.in_(named)))
+            moment = now()
+            lapsed = named - {row.id for row in rows if _key(row._mapping).valid(moment)}
+        for key_id in lapsed:
+            self._known.forget(key_id)
+        return lapsed
+
     def known(self, token: str) -> Key | None:
         """Of a good key that was verified a moment ago. It takes microseconds, and waits for nothing."""
         return self._known.get(token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from ragcache.errors import FAULTS, ModelError, reason_of
 
 T = TypeVar("T")
 Start = Callable[[], AnswerStream]
+Refused = Callable[[], Awaitable[Exception]]  # comes when they may be read no longer
 WAITING = 32  # pieces that a client may be behind; then its answers wait for him
 
 
@@ -37,15 +38,16 @@ Coming = ChoicePiece | Exception
 
 
 async def pieces_of(
-    starts: Sequence[Start], turns: Sequence[Turn], kept: Turn | None = None
+    starts: Sequence[Start], turns: Sequence[Turn], refused: Refused, kept: Turn | None = None
 ) -> AsyncGenerator[ChoicePiece, None]:
     """As many at once as there are turns, each of which ends as soon as it is left over, and at the latest when this is
     closed, but for one that is `kept` for what is made of them. Closing this ends all answers. Raises what the first of
-    them raises.
+    them raises, or what comes of `refused`.
     """
     queue: asyncio.Queue[Coming] = asyncio.Queue(WAITING)
     waiting = iter(enumerate(starts))
     tasks = [asyncio.create_task(_in_turn(waiting, turn, queue, turn is kept)) for turn in turns]
+    tasks.append(asyncio.create_task(_refuse(refused, queue)))
     try:
         left = len(starts)
         while left:
@@ -68,6 +70,10 @@ async def _in_turn(waiting: Iterator[tuple[int, Start]], turn: Turn, queue: asyn
         finally:
             if not kept:
                 turn.end()
+
+
+async def _refuse(refused: Refused, queue: asyncio.Queue[Coming]) -> None:
+    await queue.put(await refused())
 
 
 async def _follow(index: int, start: Start, queue: asyncio.Queue[Coming]) -> None:

@@ -20,7 +20,7 @@ from app.models.cores import in_thread
 from app.server.callers import Asking, Serving
 from app.server.events import DONE, event, streamed, written
 from app.server.openai.asking import Start, chat_starts, completion_starts
-from app.server.openai.choices import ChoicePiece, begun, pieces_of, unless_gone
+from app.server.openai.choices import ChoicePiece, Refused, begun, pieces_of, unless_gone
 from app.server.openai.logprobs import TokenNames, chat_logprobs, completion_logprobs
 from app.server.openai.schemas import (
     AboutAnswer,
@@ -89,10 +89,11 @@ async def chat_completions(request: Request, body: ChatRequest, service: Serving
     starts, cites = await in_thread(chat_starts, service, caller, body)
     naming, names = Naming.new("chatcmpl", body.model), TokenNames(service.bytes_of)
     turns = await service.turns.all_of(caller, request, len(starts))
+    refused = partial(service.key_watch.end_of, caller.id)
     if body.stream:
-        pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
+        pieces = await unless_gone(request, begun(pieces_of(starts, turns, refused)))
         return streamed(_chat_events(pieces, naming, names, body, cites, caller.runs_it))
-    return await unless_gone(request, _whole(starts, turns, partial(_chat_body, naming, names, body, cites)))
+    return await unless_gone(request, _whole(starts, turns, refused, partial(_chat_body, naming, names, body, cites)))
 
 
 @router.post("/completions", response_model=CompletionResponse, responses={200: {"content": {"text/event-stream": {}}}})
@@ -102,26 +103,30 @@ async def completions(request: Request, body: CompletionRequest, service: Servin
     starts = await in_thread(completion_starts, service, caller, body)
     naming, names = Naming.new("cmpl", body.model), TokenNames(service.bytes_of)
     turns = await service.turns.all_of(caller, request, len(starts))
+    refused = partial(service.key_watch.end_of, caller.id)
     if body.stream:
-        pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
+        pieces = await unless_gone(request, begun(pieces_of(starts, turns, refused)))
         return streamed(_completion_events(pieces, naming, names, body, caller.runs_it))
-    return await unless_gone(request, _whole(starts, turns, partial(_completion_body, naming, names, body)))
+    return await unless_gone(request, _whole(starts, turns, refused, partial(_completion_body, naming, names, body)))
 
 
 async def _whole(
-    starts: Sequence[Start], turns: Sequence[Turn], written_of: Callable[[Sequence[Collected]], bytes]
+    starts: Sequence[Start],
+    turns: Sequence[Turn],
+    refused: Refused,
+    written_of: Callable[[Sequence[Collected]], bytes],
 ) -> Response:
     """What is told of thousands of tokens is made on a thread, in the turn of the last of them."""
     last = turns[0]
-    found = await _collected(starts, turns, last)
+    found = await _collected(starts, turns, refused, last)
     body = await last.compute(partial(written_of, found))
     last.end()
     return Response(body, media_type="application/json")
 
 
-async def _collected(starts: Sequence[Start], turns: Sequence[Turn], kept: Turn) -> list[Collected]:
+async def _collected(starts: Sequence[Start], turns: Sequence[Turn], refused: Refused, kept: Turn) -> list[Collected]:
     found = [Collected() for _ in starts]
-    async with aclosing(pieces_of(starts, turns, kept)) as pieces:
+    async with aclosing(pieces_of(starts, turns, refused, kept)) as pieces:
         async for piece in pieces:
             found[piece.index].add(piece)
     return found

@@ -59,8 +59,7 @@ class LinkName:
 def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
     """The question behind the chunks is no part of it, but of a focus on what it reads."""
     system = _named(plan.system) if plan.system else ""
-    cached = sum(bool(chunk.candidates) for chunk in plan.chunks)
-    asked = f" {ids_hash(plan.ids[plan.question :])}" if linker.focus and cached >= LEAST else ""
+    asked = f" {ids_hash(plan.ids[plan.question :])}" if linker.focus and len(plan.cached) >= LEAST else ""
     digest = _digest(linker.choosing.encode(), f"{system} {plan.head}{asked}".encode())
     chain = [(0, digest)]
     parts = [(text.start, f"text {len(text)}") for text in plan.texts]

@@ -84,8 +84,7 @@ class Pace:
         """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
         if self._always:
             return plan
-        cached = sum(bool(chunk.candidates) for chunk in plan.chunks)
-        steps = LOAD_STEPS + (PROBE_STEPS if probes(linker, cached) else 0)
+        steps = LOAD_STEPS + (PROBE_STEPS if probes(linker, len(plan.cached)) else 0)
         step = STEP_S
         if self._ordinary.rows:
             step += self.rates.seconds(self._ordinary + Work(passes=1))
@@ -122,7 +121,7 @@ class Pace:
         if self._always or linkage.always or linkage.known == known:
             return linkage
         plan = self.worthwhile(linkage.plan, linkage.linker, known, linkage.exact)
-        return replace(linkage, plan=plan, known=known) if any(chunk.candidates for chunk in plan.chunks) else None
+        return replace(linkage, plan=plan, known=known) if plan.cached else None
 
 
 def _rows(rows: PromptRows) -> Work:
@@ -138,7 +137,7 @@ def plan_linkage(
     found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all, others=others)
     plan = found if asked.always else pace.worthwhile(found, asked.linker)
     system = first_address(plan, fingerprint)
-    if not any(chunk.candidates for chunk in plan.chunks):
+    if not plan.cached:
         return LinkJob(Linkage(plan, asked.linker, system)).unlinked()
     exact = plan.exact_until if share_exact else 0
     name = link_name(plan, asked.linker, exact)

@@ -138,21 +138,21 @@ class Courier:
     # -- deletions --------------------------------------------------------------------------------------------------
 
     async def _deleted(self, tasks: Sequence[RemoteTask]) -> None:
-        entries: list[tuple[str, str | None]]
-        entries = [(task.told[1], task.told[2]) for task in tasks if task.kind is Kind.DELETE]
-        entries += [(task.told[0], None) for task in tasks if task.kind is Kind.FAMILY]
         few = asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
-        await asyncio.gather(*(self._delete(family, digest, few) for family, digest in entries))
+        named = [task for task in tasks if task.kind in (Kind.DELETE, Kind.FAMILY)]
+        await asyncio.gather(*(self._delete(task, few) for task in named))
         walked = [task for task in tasks if task.kind in (Kind.CHUNK, Kind.TRACES)]
         if walked:
             for place in await Sweep(walked).run(self._bucket):
                 self._catalog.forget(place.family)
 
-    async def _delete(self, family: str, digest: str | None, few: asyncio.Semaphore) -> None:
-        """One entry, or all of the family; bad ones too."""
+    async def _delete(self, task: RemoteTask, few: asyncio.Semaphore) -> None:
+        """One entry, or those of the family that do not stay; bad ones too."""
+        is_one = task.kind is Kind.DELETE
+        family, digests = (task.told[1], task.told[2:]) if is_one else (task.told[0], task.told[1:])
         async with few:
             async for page in self._bucket.places(folder_of(family)):
-                await self._bucket.delete([place.path for place in page if digest in (None, place.digest)])
+                await self._bucket.delete([place.path for place in page if (place.digest in digests) is is_one])
         self._catalog.forget(family)
 
     # -- uploads ----------------------------------------------------------------------------------------------------

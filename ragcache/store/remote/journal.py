@@ -54,7 +54,9 @@ class Kind(StrEnum):
 @dataclass(frozen=True)
 class RemoteTask:
     kind: Kind
-    told: tuple[str, ...]  # UPLOAD, DELETE: engine, family, digest; FAMILY: it; CHUNK: border, chunk; …
+    told: tuple[
+        str, ...
+    ]  # UPLOAD, DELETE: engine, family, digest; FAMILY: it, digests that stay; CHUNK: border, chunk; …
     number: int = 0
     tries: int = 0
 

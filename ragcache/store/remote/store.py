@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from ragcache.address import is_prefix
@@ -48,8 +48,7 @@ class SharedStore(KVStore):
         patience_s: float | None = None,
     ) -> None:
         """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
-        the bucket's own rules. `heads`: those K/V heads that `local` brings. `patience_s`: for which what was
-        planned by another process is looked for.
+        the bucket's own rules. `heads`: that `local` brings. `patience_s`: for what another process has planned.
         """
         self._local, self._disk, self._faster, self._patience_s = local, disk, faster, patience_s
         self._bucket, self._budget = bucket, budget
@@ -100,9 +99,7 @@ class SharedStore(KVStore):
         return [entry.info for entry in found]
 
     def _remote(self, family: str, *, ask: bool = True, patience_s: float | None = None) -> list[RemoteEntry]:
-        """What it has of a family, save for what has gone here or was late; as far as is known where it is not to be
-        asked.
-        """
+        """What it has of a family, but for what has gone here or was late; as far as is known if it does not `ask`."""
         if self._is_child:
             return []
         wait_s, hurries = patience_s or LOOK_S, patience_s is None
@@ -118,8 +115,7 @@ class SharedStore(KVStore):
                 yield self._met.popleft()
 
     def _flaws(self) -> list[Flaw]:
-        told = (Flaw(self._bucket.url, one) for one in self._bucket.take_told())
-        return [*self._catalog.take_flaws(), *told]
+        return [*self._catalog.take_flaws(), *(Flaw(self._bucket.url, one) for one in self._bucket.take_told())]
 
     def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         return self._local.elsewhere(key, flaws)
@@ -173,7 +169,7 @@ class SharedStore(KVStore):
             self._threads.release()
 
     def _far(self, key: VariantKey) -> list[RemoteEntry]:
-        found = [] if self._disk.holds(key) else self._remote(key.family, ask=False)
+        found = () if self._disk.holds(key) else self._remote(key.family, ask=False)
         return [entry for entry in found if entry.info.key == key]
 
     def _has_gone(self, variant: Variant) -> bool:
@@ -239,6 +235,10 @@ class SharedStore(KVStore):
         everywhere = [RemoteTask(Kind.CHUNK, (border, chunk))] if elsewhere else []
         with self._dropping(RemoteTask(Kind.FAMILY, (family,)), *everywhere):
             return self._local.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
+
+    def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
+        with self._dropping(*(RemoteTask(Kind.FAMILY, (one, *sorted(stay))) for one, stay in families.items())):
+            return self._local.drop_families(families)
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         return self._local.seeing(chunks)

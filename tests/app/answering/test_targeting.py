@@ -11,7 +11,8 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.answering.calibration import calibrate, keep
-from app.answering.targeting import NOTHING, TRIED, AnswerTarget, aim, chosen
+from app.answering.target import AnswerTarget
+from app.answering.targeting import NOTHING, TRIED, aim, chosen
 from app.cachecare.explaining import explain
 from app.library.fidelity import Calibration
 from ragcache.errors import ConfigError

@@ -228,6 +228,8 @@ def test_a_text_is_split_by_a_splitter(pipeline: RagPipeline, contexts: Contexts
         ({"tokens": [[1]] * 1025}, "1,025 chunks"),
         ({"texts": ["a"], "ttl": 0}, "ttl=0"),
         ({"texts": ["a"], "ttl": float("nan")}, "ttl=nan"),
+        ({"texts": ["a"], "ttl": float("inf")}, "ttl=inf"),
+        ({"texts": ["a"], "ttl": 1e10}, "ttl=1"),
     ],
 )
 def test_what_no_prompt_can_hold_leaves_nothing(contexts: Contexts, request_: dict[str, object], why: str) -> None:

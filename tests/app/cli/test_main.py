@@ -84,6 +84,13 @@ def test_help_does_not_wait_for_model_libraries(command: str) -> None:
     assert ragcache(*command.split(), "--help", before=LOADED.format(heavy=heavy)).stdout.endswith("\nset()\n")
 
 
+def test_a_wrong_target_is_refused_without_waiting_for_model_libraries() -> None:
+    heavy = {"torch", "transformers", "sentence_transformers", "faiss"}
+    ran = ragcache("tune", "--target", "nonsense", before=LOADED.format(heavy=heavy))
+    assert (ran.returncode, ran.stdout) == (2, "set()\n")
+    assert "'nonsense' is no target" in " ".join(ran.stderr.split())
+
+
 def test_each_command_of_the_table_is_there_and_says_what_the_table_says() -> None:
     group: Any = typer.main.get_command(cli)
     assert isinstance(group, Commands)

@@ -67,6 +67,15 @@ def test_a_job_that_tells_little_has_all_the_same() -> None:
     assert told == {"state": "failed", "error": None, "progress": {**PROGRESS, "chunks": 3}}
 
 
+def test_a_stream_of_a_job_tells_why_it_ends() -> None:
+    lines = 'event: error\ndata: {"error": {"message": "this key was revoked"}}\n\n'
+    with (
+        saying(http("200 OK", "text/event-stream", lines.encode())) as (server, _),
+        pytest.raises(ServerError, match="this key was revoked"),
+    ):
+        outcome(ServerConnection(server), "1")
+
+
 def test_one_document_is_found_alone() -> None:
     with saying(page(7, more=True), page(8), page(), page(7)) as (server, heard):
         connection = ServerConnection(server)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from time import time_ns
+
 import pytest
 
 from app.cachecare.eviction import evict
 from app.errors import MaintenanceError
 from app.library import Library
-from app.library.kv import FileTally
+from app.library.kv import FileTally, current_identity, families_of
 from app.library.pinning import pin_collection, unpin_collection
 from app.library.removal import remove_collection
 from app.models import Models
+from ragcache.store import RamTier
 from ragcache.store.folder import CacheFolder
 from tests.app.library.shelves import fill
 
@@ -49,6 +52,24 @@ def test_a_text_that_two_have_is_pinned_by_each(library: Library, models: Models
     both = pin_collection(library, models, second)
     unpin_collection(library, models, first)
     assert pinned(library) == both.entries
+
+
+def test_what_memory_alone_has_is_evicted_too(library: Library, models: Models) -> None:
+    """The disk has had no room for it, or another process has removed it there."""
+    fill(library, models, books=BOOKS, kv=True)
+    collection = library.catalog.collections.get("default")
+    chunks = library.catalog.chunks.hashes(collection)
+    folder = CacheFolder(library.settings.kv_folder)
+    folder.remove(list(folder.items()), time_ns())
+
+    def held() -> set[str]:
+        (ram,) = [tier for tier in models.store.tiers() if isinstance(tier, RamTier)]
+        identity = current_identity(models)
+        return {info.key.chunk for family in families_of(identity, chunks) for info in ram.variants(family)}
+
+    assert held() == chunks
+    evict(library, models, collection)
+    assert held() == set()
 
 
 def test_what_others_have_too_is_not_evicted(library: Library, models: Models) -> None:

@@ -38,7 +38,7 @@ def test_what_breaks_one_ends_them_all_and_their_turns(
     async def read() -> BaseException:
         own = [Turn(lambda number=number: ended.append(number)) for number in range(turns)]  # type: ignore[misc]
         with pytest.raises(told[0], match=told[1]) as raised:
-            async with aclosing(pieces_of([start, start, start], own)) as pieces:
+            async with aclosing(pieces_of([start, start, start], own, asyncio.Future[Exception])) as pieces:
                 await asyncio.wait_for(anext(pieces), LONG_S)
         async with asyncio.timeout(LONG_S):
             while len(ended) < turns:  # a turn ends behind what a thread still computes in it

@@ -32,6 +32,19 @@ def test_all_variants_of_a_chunk_go_and_no_others(stores: StoreOfKind) -> None:
     assert sum(stats.entries for stats in store.stats()) == len(others) * len(store.stats())
 
 
+def test_families_go_but_for_what_stays(stores: StoreOfKind) -> None:
+    store = stores.open()
+    gone = [build_variant((1, 2), context=context) for context in ((), ("c0",))]
+    left = [build_variant((1, 2), context=("c1",)), build_variant((1, 2), border="ann"), build_variant((1, 3))]
+    for variant in (*gone, *left):
+        store.put(variant)
+    families = {gone[0].key.family: {left[0].key.digest}, build_variant((5, 5)).key.family: set[str]()}
+    assert store.drop_families(families) == 2
+    assert store.drop_families(families) == 0
+    assert [store.get(one.key) is not None for one in (*gone, *left)] == [False] * 2 + [True] * 3
+    store.check_integrity()
+
+
 def test_all_variants_of_a_chunk_go_behind_whatever_system(stores: StoreOfKind) -> None:
     """And of whatever engine; however many, and no others: what is behind no System is another thing."""
     store = stores.open()

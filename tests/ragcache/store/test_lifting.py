@@ -76,6 +76,21 @@ def test_what_is_bad_or_gone_is_left_out(ram: RamTier, disk: DiskTier, make_vari
     assert not path.exists(), "it is quarantined"
 
 
+def test_what_is_deleted_meanwhile_is_not_lifted(disk: DiskTier, make_variant: Any) -> None:
+    class Deleting(RamTier):
+        """Another thread deletes the entry just before it comes into memory."""
+
+        def offer(self, variant: Any) -> bool:
+            disk.delete(variant.key)
+            return super().offer(variant)
+
+    disk.put(make_variant())
+    ram = Deleting(None)
+    store = TieredStore(ram, disk)
+    assert lift(store, infos(store, make_variant()), quietly) == 0
+    assert not ram.holds(make_variant().key)
+
+
 def test_without_both_tiers_nothing_comes(ram: RamTier, disk: DiskTier, make_variant: Any) -> None:
     disk.put(make_variant())
     likely = disk.variants(make_variant().key.family)

@@ -136,6 +136,19 @@ def test_a_deleted_chunk_leaves_the_bucket(
     assert digests_in(one) == {variant.key.digest for variant in left}
 
 
+def test_families_leave_the_bucket_but_for_what_stays(machine: OpenMachine, folder_url: str, make_variant: Any) -> None:
+    """Also from a machine that has nothing of them."""
+    gone, stays = make_variant(context=("a",)), make_variant(context=("b",))
+    whole, other = make_variant((8, 8, 8)), make_variant((9, 9, 9))
+    one, two = machine("one", folder_url), machine("two", folder_url)
+    for variant in (gone, stays, whole, other):
+        two.put(variant)
+    settled(two)
+    one.drop_families({gone.key.family: {stays.key.digest}, whole.key.family: set()})
+    settled(one)
+    assert digests_in(one) == {stays.key.digest, other.key.digest}
+
+
 def test_traces_of_a_text_leave_the_bucket(machine: OpenMachine, folder_url: str, make_variant: Any) -> None:
     behind, through = telling(make_variant(context=("gone",))), telling(make_variant((2, 2, 2)), "gone")
     untold, innocent = make_variant((3, 3, 3)), telling(make_variant((4, 4, 4)), "other")
