@@ -11,6 +11,7 @@ from ragcache.address import lead_address
 from ragcache.planning import Candidate, ChunkSurroundings, candidates, stored_variants
 from ragcache.scoring import Prefix
 from ragcache.store.base import KVStore
+from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, VariantInfo, VariantKey
 
 MOST = 24  # chunks that are looked at: each place is tried with each that is left; those behind stay where they are
@@ -42,6 +43,11 @@ class OrderCost:
     inexact: int  # tokens behind the exact front
 
 
+def _likely(infos: Sequence[VariantInfo], there: set[str]) -> list[VariantInfo]:
+    """Those that saw most of what may stand before them: there may be dozens, and each is tried at each place."""
+    return sorted(infos, key=lambda info: -sum(one in there for one in info.key.context))[:VARIANTS]
+
+
 class _Trial:
     """Chunks with what is stored of them, which is looked up once."""
 
@@ -53,7 +59,8 @@ class _Trial:
         for key in keys:
             if key not in found:
                 found[key] = stored_variants(store, key, incidents, others=True)
-        self.infos = [found[key] for key in keys]
+        there = {one.hash for one in chunks}
+        self.infos = [_likely(found[key], there) for key in keys]
         self._seen = [{one for info in infos for one in info.key.context} for infos in self.infos]
 
     def greedy(self) -> list[int]:

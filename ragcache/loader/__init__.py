@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from ragcache.store.base import BUCKET, KVStore, OpenEntry
+from ragcache.store.nearness import AT
 from ragcache.types import Origin, Variant, VariantKey
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class SegmentPiece:
         return self.tier == BUCKET
 
     def opened(self, store: KVStore, key: VariantKey) -> OpenEntry | None:
-        """One of its variants."""
-        return store.bring(key) if self.is_far else store.open(key)
+        """One of its variants. What is not where it was planned, or was not planned, may be far all the same."""
+        return store.bring(key) if self.is_far or AT.network else store.open(key)
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,18 @@ it alone works.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import hypot
 from time import perf_counter
 from typing import Any, ClassVar
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.beside import apart
+from ragcache.loader.expectation import Expectation, doubt, expected
 from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, bring
 from ragcache.loader.sequential import Patience, given_up
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
@@ -31,51 +31,6 @@ from ragcache.store.base import RAM, KVStore
 
 DEPTH = READERS  # pieces of a prompt that are read at a time
 AHEAD = DEPTH + 2  # that are read or have been, and are not placed yet: a whole prompt would be held twice
-LATE = 1.5  # times what was expected: then what is read is taken to need as long again as it has taken
-HOPELESS = 3.0  # times as long at most, where it took many times what was expected
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """When what is left comes, if nothing more is computed. All in seconds."""
-
-    waiting: float  # to read what nobody has begun
-    reading: float  # what is read now takes, in all
-    so_far: float  # since a piece came, or the first was begun
-    most: float = HOPELESS
-
-    @property
-    def overdue(self) -> float:
-        """For so long nothing has come, where that is too long: several times as long where it is very much so."""
-        if self.so_far <= LATE * self.reading:
-            return 0.0
-        times = min(self.most, max(1.0, self.so_far / self.reading - 1.0)) if self.reading > 0.0 else 1.0
-        return self.so_far * times
-
-    @property
-    def left(self) -> float:
-        return self.waiting + self.brought
-
-    @property
-    def brought(self) -> float:
-        """Until what is read now is here."""
-        return self.overdue or max(0.0, self.reading - self.so_far)
-
-    def allows(self, seconds: float, left: float, doubt: float, *, final: bool) -> bool:
-        """To compute for so long what comes in `left`; see `Loading.claim`."""
-        return seconds + doubt <= left if final else seconds < self.overdue
-
-
-def expected(rates: Rates, waiting: float, reading: Sequence[SegmentPiece], so_far: float) -> Expectation:
-    """By the running rates, of what nobody has begun, in seconds, and of what is read now."""
-    read = sum(rates.load_seconds(one.tier, one.nbytes) for one in reading)
-    known = bool(reading) and rates.has_read(reading[0].tier)  # a first guess is many times off
-    return Expectation(waiting, read, so_far if reading else 0.0, HOPELESS if known else 1.0)
-
-
-def doubt(rates: Rates, computing: float, loading: float, tier: str) -> float:
-    """Seconds by which the two may differ otherwise than predicted: a slice begun is not given up."""
-    return hypot(rates.spread * computing, rates.load_spread(tier) * loading)
 
 
 class CakeLoader(Loader):
@@ -153,15 +108,12 @@ class _Meeting(Loading):
         """Begin what may be begun."""
         while True:
             with self._lock:
-                if not self._left or self._gives_up or len(self._reads) >= self._ahead:
+                piece = None if self._gives_up or len(self._reads) >= self._ahead else self._next
+                if piece is None or sum(read.piece.nbytes for read in self._reads) >= AHEAD_BYTES:
                     return
-                if sum(not read.ended for read in self._reads) >= DEPTH:
+                if self._computes and self._comes_too_late(piece):
                     return
-                if sum(read.piece.nbytes for read in self._reads) >= AHEAD_BYTES:
-                    return
-                if self._computes and self._comes_too_late():
-                    return
-                piece = self._left.pop()
+                self._left.remove(piece)
                 read = _Read(piece)
                 if all(one.ended for one in self._reads):
                     self._moved = self._clock()
@@ -188,12 +140,18 @@ class _Meeting(Loading):
         assert found.loaded is not None, "all of a piece is brought at once"
         return replace(found, loaded=replace(found.loaded, seconds=max(0.0, seconds)))
 
-    def _comes_too_late(self) -> bool:
-        """Whether all that is left is computed before its last piece is here, by what is known of both sides."""
+    @property
+    def _next(self) -> SegmentPiece | None:
+        """Where the network is busy with what is far, the disk goes on with what is not, and the other way round."""
+        busy = Counter(read.piece.is_far for read in self._reads if not read.ended)
+        return self._left.last_of([far for far in (False, True) if busy[far] < DEPTH])
+
+    def _comes_too_late(self, last: SegmentPiece) -> bool:
+        """Whether all that is left is computed before this piece of it is here, by what is known of both sides."""
         if (work := self._left.work) is None:
             return False
-        (last,), computed = self._left.last(1), self._rates.seconds(work)
-        brought = self._arrival.brought + self._rates.load_seconds(last.tier, last.nbytes)
+        computed, beside = self._rates.seconds(work), [one for one in self._read_now if one.is_far == last.is_far]
+        brought = self._expected(beside).brought + self._rates.load_seconds(last.tier, last.nbytes)
         return computed + doubt(self._rates, computed, brought, last.tier) < brought
 
     # -- the taker's side -------------------------------------------------------------------------------------------
@@ -214,7 +172,7 @@ class _Meeting(Loading):
         # From the back, one after the other: what has come meets what is computed, and leaves no gap.
         # Where one of them stops, what has come before it does not wait.
         with self._lock:  # the readers change both lists
-            reads = self._reads[: None if self._arrival.overdue else 1]
+            reads = list(self._reads) if self._arrival.overdue else self._firsts
         for read in reads:
             if read.task.future.done() or self._threads.late(read.task):
                 found = self._patience.delivered(read.piece, read.task)
@@ -259,8 +217,19 @@ class _Meeting(Loading):
         return self._patience.ended and not self._claims
 
     @property
+    def _firsts(self) -> list[_Read]:
+        """Of what is far, and of what is not."""
+        return list({read.piece.is_far: read for read in reversed(self._reads)}.values())
+
+    @property
+    def _read_now(self) -> list[SegmentPiece]:
+        return [read.piece for read in self._reads if not read.ended]
+
+    @property
     def _arrival(self) -> Expectation:
-        reading = [read.piece for read in self._reads if not read.ended]
+        return self._expected(self._read_now)
+
+    def _expected(self, reading: Sequence[SegmentPiece]) -> Expectation:
         return expected(self._rates, self._left.seconds(self._rates), reading, self._clock() - self._moved)
 
     def _forget(self, read: _Read) -> None:
@@ -276,7 +245,7 @@ class _Meeting(Loading):
     @property
     def awaited(self) -> Sequence[Future[Any]]:
         with self._lock:
-            return [read.task.future for read in self._reads[:1]]
+            return [read.task.future for read in self._firsts]
 
     def drop(self, index: int) -> None:
         with self._lock:

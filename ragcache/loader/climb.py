@@ -11,6 +11,7 @@ from ragcache.loader import UNKNOWN, Block, PieceLoaded, SegmentPiece
 from ragcache.loader.reading import LOSSY, Pace, unused
 from ragcache.loader.threads import Task
 from ragcache.store.base import KVStore, OpenEntry
+from ragcache.store.nearness import Beyond
 from ragcache.types import Origin
 
 READ_BYTES = 512 << 10  # of a piece in one read, in whole layers: more of them take longer by themselves
@@ -49,11 +50,12 @@ class Climb:
     span: tuple[float, float] | None = None  # from when until when it was read
 
     def next(self, store: KVStore, pace: Pace | None) -> Part | None:
-        """The next layers; None where there is no variant that serves. Raises FAULTS."""
+        """The next layers; None where there is no variant that serves. Raises FAULTS, and Beyond."""
         return self._opened(store, pace) if self.entry is None else self._part(self.entry, pace)
 
     def _opened(self, store: KVStore, pace: Pace | None) -> Part | None:
         """The first layers of the first variant that is there and sound so far."""
+        beyond = False
         for chosen, key in enumerate(self.piece.keys):
             entry = None
             try:
@@ -67,12 +69,16 @@ class Climb:
                     self.tier, self.nbytes = entry.tier, entry.nbytes
                     self.entry, entry = entry, None
                     return part
+            except Beyond:
+                beyond = True
             except FAULTS as error:
                 self.incidents.append(unused(error))
             finally:
                 if entry is not None:
                     entry.close()
         self.chosen = None
+        if beyond:
+            raise Beyond
         return None
 
     def _part(self, entry: OpenEntry, pace: Pace | None) -> Part:

@@ -8,11 +8,10 @@ the others come while it computes (equation 16); where one does not, it waits am
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from heapq import heappop, heappush
 from math import ceil
 from time import perf_counter
 from typing import Any
@@ -25,6 +24,7 @@ from ragcache.loader.sequential import LATE, SequentialLoader
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
+from ragcache.store.nearness import Beyond
 
 DEPTH = READERS  # reads of a prompt at a time
 
@@ -87,14 +87,11 @@ class _Layers(Loading):
         """Begin what may be begun."""
         while True:
             with self._lock:
-                if not self._next or sum(climb.task is not None for climb in self._climbs) >= DEPTH:
-                    return
                 held = sum(part.nbytes for climb in self._climbs for part in climb.parts)
-                if held >= AHEAD_BYTES and self._next[0][0] > self._floor:
+                if (found := self._next_climb()) is None or (held >= AHEAD_BYTES and found[0] > self._floor):
                     return
-                _, place, climb = heappop(self._next)
-                if not climb.wanted:
-                    continue
+                self._next.remove(found)
+                _, place, climb = found
                 if all(one.task is None for one in self._climbs):
                     self._moved = self._clock()
                 try:
@@ -103,20 +100,31 @@ class _Layers(Loading):
                     climb.task = Task(self._clock())
                     climb.task.future.set_exception(error)
 
+    def _next_climb(self) -> tuple[int, int, Climb] | None:
+        """Where the network is busy with what is far, the disk goes on with what is not, and the other way round."""
+        self._next = [one for one in self._next if one[2].wanted]
+        busy = Counter(climb.piece.is_far for climb in self._climbs if climb.task is not None)
+        return min((one for one in self._next if busy[one[2].piece.is_far] < DEPTH), default=None)
+
     def _climb(self, climb: Climb, place: int) -> None:
         """On a thread: one part."""
         with self._lock:
             if not climb.wanted:
                 return
             climb.reading = True
-        began, part = self._clock(), None
+        began, part, ended = self._clock(), None, True
         try:
             part = climb.next(self._store, self._pace)
+        except Beyond:
+            ended = False
+            raise
         except FAULTS as error:
             climb.incidents.append(unused(error))
         finally:
             with self._lock:
-                self._ended(climb, place, part, began)
+                climb.reading = False
+                if ended:
+                    self._ended(climb, place, part, began)
             self._read_on()
 
     def _ended(self, climb: Climb, place: int, part: Part | None, began: float) -> None:
@@ -133,7 +141,7 @@ class _Layers(Loading):
         if climb.lost or not climb.wanted or climb.read == climb.layers:
             climb.close()
         else:
-            heappush(self._next, (climb.read, place, climb))
+            self._next.append((climb.read, place, climb))
 
     # -- the taker's side -------------------------------------------------------------------------------------------
 

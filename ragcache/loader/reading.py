@@ -9,6 +9,7 @@ from time import perf_counter
 from ragcache.errors import FAULTS, reason_of
 from ragcache.loader import Block, Delivery, PieceLoaded, SegmentPiece
 from ragcache.store.base import KVStore, OpenEntry
+from ragcache.store.nearness import Beyond
 
 logger = logging.getLogger(__name__)
 # Of a prompt, at rest, that are read or have been and are not placed yet: a whole one would be held twice. One piece
@@ -25,8 +26,8 @@ class Unwanted(Exception):
 def bring(
     store: KVStore, piece: SegmentPiece, pace: Pace | None = None, wanted: Callable[[], bool] = lambda: True
 ) -> Delivery:
-    """In the blocks that it was stored in. Raises Unwanted between two of them."""
-    incidents: list[str] = []
+    """In the blocks that it was stored in. Raises Unwanted between two of them, and Beyond."""
+    incidents, beyond = list[str](), False
     for chosen, key in enumerate(piece.keys):
         started = perf_counter()
         try:
@@ -40,11 +41,16 @@ def bring(
                     continue
                 blocks = tuple(_blocks(entry, piece.start, pace, wanted))
                 ended = perf_counter()
+        except Beyond:
+            beyond = True
+            continue
         except FAULTS as error:
             incidents.append(unused(error))
             continue
         told = (entry.tier, entry.nbytes, origin.lineage.lossless, ended - started, tuple(incidents))
         return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told, (started, ended)), origin)
+    if beyond:
+        raise Beyond
     return nothing(piece, *incidents)
 
 

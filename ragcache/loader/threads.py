@@ -18,6 +18,7 @@ import torch
 
 from ragcache.errors import HandingOver, StoreError
 from ragcache.host import allowed
+from ragcache.store.nearness import AT, Beyond
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -67,9 +68,11 @@ class DiskThreads:
         limit_s: float,
         clock: Clock = perf_counter,
         initializer: Callable[[], None] = on_one_core,
-        where: str = "its disk",
+        *,
+        far: bool = False,
     ):
-        self._name, self._initializer, self._where = name, initializer, where
+        """`far`: what it waits for is a network."""
+        self._name, self._initializer, self._is_far = name, initializer, far
         self._count, self._limit_s, self._clock = count, limit_s, clock
         self._closed = False
         self._begin()
@@ -79,7 +82,7 @@ class DiskThreads:
         self._errands = _Errands(self._count, self._limit_s * SHARE, self._clock)
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        weakref.finalize(self, self._errands.end)
+        self._end = weakref.finalize(self, self._errands.end)
         self._moved = self._clock()
         self._given_up: set[Task[Any]] = set()  # and a thread is still at them
         self._far: DiskThreads | None = None
@@ -89,54 +92,68 @@ class DiskThreads:
         `far`: it may wait for a network.
         """
         if self._process != os.getpid():  # a child of a fork has none of its parent's threads, and perhaps a held lock
+            self._leave_to_parent()
             self._begin()
-        if far:
-            task = self._beyond().submit(call, client)
-            task.far = True
-            return task
-        task = Task(self._clock())
+        task: Task[T] = Task(self._clock(), far=far)
+        (self._beyond() if far else self)._put(task, call, id(client))
+        return task
+
+    def _leave_to_parent(self) -> None:
+        """What ends with them takes a lock, which a thread of the parent's may have held."""
+        self._end.detach()
+        if self._far is not None:
+            self._far._end.detach()
+
+    def _put(self, task: Task[T], call: Callable[[], T], client: int) -> None:
         with self._lock:
             self._given_up = given_up = {one for one in self._given_up if not one.future.done()}
         # Given up is not late: its client may have gone away a moment after it began.
         if sum(map(self.late, given_up)) >= self._errands.width:
-            task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at {self._where}"))
-            return task
+            where = "the bucket" if self._is_far else "its disk"
+            task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at {where}"))
+            return
         if self._closed:
             task.future.set_exception(StoreError("the engine ends"))
-            return task
-        self._errands.put((task.future, lambda: self._run(task, call)), id(client))
+            return
+        self._errands.put((task.future, lambda: self._run(task, call, client)), client)
         with self._lock:
             if len(self._threads) < self._count:
                 self._add_thread()
-        return task
 
     def _beyond(self) -> DiskThreads:
         with self._lock:
             if self._far is None:
                 count = max(FAR, self._count)
-                named = (f"{self._name}-far", self._limit_s, self._clock, self._initializer, "the bucket")
-                self._far = DiskThreads(count, *named)
+                named = (f"{self._name}-far", self._limit_s, self._clock, self._initializer)
+                self._far = DiskThreads(count, *named, far=True)
                 self._far._closed = self._closed
             return self._far
 
     def _add_thread(self) -> None:
-        arguments = (self._errands, self._initializer)
+        arguments = (self._errands, self._initializer, self._is_far)
         thread = threading.Thread(target=_serve, args=arguments, name=self._name, daemon=True)
         with suppress(RuntimeError, MemoryError):  # no thread is to be had now: the task waits for another, or is late
             thread.start()
             self._threads.append(thread)
 
-    def _run(self, task: Task[T], call: Callable[[], T]) -> None:
-        if not task.future.set_running_or_notify_cancel():
+    def _run(self, task: Task[T], call: Callable[[], T], client: int) -> None:
+        if not task.future.running() and not task.future.set_running_or_notify_cancel():
             return
         task.begun = self._moved = self._clock()
         share = self._errands.share()
         try:
             with HandingOver(task.future):
-                task.future.set_result(call())
+                self._tell(task, call, client)
         finally:
             self._moved = self._clock()
             self._errands.took(share)
+
+    def _tell(self, task: Task[T], call: Callable[[], T], client: int) -> None:
+        try:
+            task.future.set_result(call())
+        except Beyond:
+            task.asked, task.begun, task.far = self._clock(), None, True
+            self._beyond()._put(task, call, client)
 
     def late(self, task: Task[T]) -> bool:
         since = max(task.asked, self._of(task)._moved) if task.begun is None else task.begun
@@ -167,7 +184,8 @@ class DiskThreads:
         for one in every:
             one._closed = True
             for future, _ in one._errands.drained():
-                future.cancel()
+                if not future.cancel():  # it went on from the disk to the network
+                    future.set_exception(StoreError("the engine ends"))
             one._errands.end()
         last = monotonic() + CLOSING_S
         for thread in [thread for one in every for thread in one._threads]:
@@ -248,8 +266,9 @@ class _Errands:
             self._change.notify_all()
 
 
-def _serve(errands: _Errands, initializer: Callable[[], None]) -> None:
+def _serve(errands: _Errands, initializer: Callable[[], None], far: bool) -> None:
     """On a thread. It knows nothing of the object that began it, which may be gone."""
+    AT.disk, AT.network = not far, far
     initializer()
     while (errand := errands.get()) is not None:
         try:

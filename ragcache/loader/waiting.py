@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ragcache.loader import SegmentPiece
 from ragcache.rates import Rates, Work
+from ragcache.store.base import BUCKET
 
 
 class Waiting:
@@ -45,6 +46,13 @@ class Waiting:
         """The last of the prompt."""
         self._count(piece := self._pieces.pop(), -1)
         return piece
+
+    def last_of(self, far: Sequence[bool]) -> SegmentPiece | None:
+        """The last of the prompt of those that are far, or of those that are not."""
+        beyond = self._tiers[BUCKET]
+        if not any(beyond if one else len(self) - beyond for one in far):
+            return None
+        return next(piece for piece in reversed(self._pieces) if piece.is_far in far)
 
     def remove(self, piece: SegmentPiece) -> None:
         assert piece in self, piece

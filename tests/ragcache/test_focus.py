@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 
+from ragcache.cache import ChunkCache
+from ragcache.engine.vllm.block_names import link_name
+from ragcache.linking import make_linker
+from ragcache.linking.focus import LEAST
+from ragcache.planning import plan_prompt
+from ragcache.store import open_store
 from tests.focus import Focus, focused_chunks, top_chunks
+from tests.tiny import Tiny, make_chunks, make_question, make_system
 
 
 def test_one_layer_by_hand() -> None:
@@ -41,3 +48,21 @@ def test_what_never_settles_is_never_stopped() -> None:
 @pytest.mark.parametrize("scores", [[], [1.0], [5.0, 1.0], [2.0, 2.0, 2.0, 2.0]])
 def test_too_few_chunks_or_equal_ones_are_all_focused(scores: list[float]) -> None:
     assert top_chunks(scores) == set(range(len(scores)))
+
+
+def test_a_focus_on_nothing_names_no_question(tiny: Tiny) -> None:
+    """Where all is as it was computed nothing is narrowed, and whoever asks otherwise shares the link."""
+    cache, document, system = (
+        ChunkCache(tiny.engine, open_store(None, None, None, "raw")),
+        make_chunks(9, 8, 7),
+        make_system(),
+    )
+    list(cache.ingest(system, document))
+    names = []
+    for order in (document, document[::-1]):
+        for question in (make_question(5), make_question(6)):
+            plan = plan_prompt([system, *order, question], tiny.engine.spec.fingerprint, cache.store)
+            assert len(plan.cached) == LEAST
+            names.append(link_name(plan, make_linker("cci:focus=3"), 0).chain)
+    assert names[0] == names[1]
+    assert names[2] != names[3]

@@ -104,3 +104,13 @@ def test_copies_and_many(store: KVStore, tiny: Tiny) -> None:
     many = make_chunks(*[4] * (MOST + 6), seed=5)
     keep(store, tiny, many[1], many[0])
     assert ordered(store, tiny, *many) == (many[1], many[0], *many[2:])
+
+
+def test_of_many_variants_those_that_fit_are_tried(tiny: Tiny) -> None:
+    store = open_store(None, None, None, "raw", variants=64)
+    for others in permutations((B, C, D, E), 2):
+        keep(store, tiny, *others, F)
+    keep(store, tiny, A, F)
+    for others in permutations((B, C, D, E), 3):
+        keep(store, tiny, *others, F)
+    assert ordered(store, tiny, F, A) == (A, F)

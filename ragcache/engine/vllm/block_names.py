@@ -59,7 +59,9 @@ class LinkName:
 def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
     """The question behind the chunks is no part of it, but of a focus on what it reads."""
     system = _named(plan.system) if plan.system else ""
-    asked = f" {ids_hash(plan.ids[plan.question :])}" if linker.focus and len(plan.cached) >= LEAST else ""
+    cached = [chunk.candidates[0] for chunk in plan.cached]
+    narrows = linker.focus and len(cached) >= LEAST and not all(one.unchanged for one in cached)
+    asked = f" {ids_hash(plan.ids[plan.question :])}" if narrows else ""
     digest = _digest(linker.choosing.encode(), f"{system} {plan.head}{asked}".encode())
     chain = [(0, digest)]
     parts = [(text.start, f"text {len(text)}") for text in plan.texts]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from ragcache.linking.base import Positions
 from ragcache.loader import SegmentPiece
-from ragcache.loader.cake import DEPTH, Expectation, doubt, expected
+from ragcache.loader.cake import DEPTH
+from ragcache.loader.expectation import Expectation, doubt, expected
 from ragcache.loader.threads import Clock
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates

@@ -192,7 +192,8 @@ class _Passes:
             self._spans.capture(self._rows(part), recorder)
             k, v, _ = recorder.result()
             self._spoil(part)
-            self._spans.write(room, [self._spans.place(Block(part.start, 0, k, v), room)], self._blocks)
+            self._spans.place(block := Block(part.start, 0, k, v), room)
+            self._spans.write(room, [block.span], self._blocks)
         return second, self._spans.compute([self._rows(range(second, self._count))])[0]
 
     def _moved(self, witness: Witness) -> Iterator[str]:

@@ -71,7 +71,7 @@ class BucketCatalog:
         self._lock = threading.Lock()
         self._families: OrderedDict[str, tuple[float, RemoteFamily]] = OrderedDict()  # until when
         self._looks: dict[str, tuple[float, Future[RemoteFamily]]] = {}  # under way, since when
-        self._hurried_until = 0.0  # nobody waits: the bucket was late
+        self._hurried_until = dict.fromkeys((False, True), 0.0)  # nobody who is patient, or not, waits: it was late
         self._nbytes = 0
         self._bad: OrderedDict[tuple[str, str], bool] = OrderedDict()  # by path and version: is it a newer version's?
         self._late: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()  # until when, and for how long
@@ -82,9 +82,10 @@ class BucketCatalog:
             until, found = self._families.get(family, (0.0, None))
             return found if self._clock() < until else None
 
-    def look(self, family: str, seconds: float = 0.0, *, hurries: bool = True) -> RemoteFamily | None:
+    def look(self, family: str, seconds: float = 0.0, *, patient: bool = False) -> RemoteFamily | None:
         """What is known by now, or so many seconds after it was first asked for; None where nothing is. Raises nothing:
-        what goes wrong, the bucket's health tells. `hurries`: who waits no more for a while, once the bucket was late.
+        what goes wrong, the bucket's health tells. Once the bucket was late for one who is as `patient`, nobody waits
+        for a while.
         """
         if (found := self.known(family)) is not None:
             return found
@@ -92,7 +93,7 @@ class BucketCatalog:
             under_way = self._looks.get(family)
             if under_way is None:
                 self._looks[family] = under_way = self._clock(), self._bucket.submit(self._looked(family))
-            is_hurried = hurries and self._clock() < self._hurried_until
+            is_hurried = self._clock() < self._hurried_until[patient]
             left = 0.0 if is_hurried else under_way[0] + seconds - self._clock()
         asked, future = under_way
         if not future.done():
@@ -101,7 +102,7 @@ class BucketCatalog:
             return future.result(max(0.0, left))
         except Late:  # it goes on, for the next prompt
             if left > 0:
-                self._hurried_until = self._clock() + HURRIED_S
+                self._hurried_until[patient] = self._clock() + HURRIED_S
         except FAULTS:
             self._remember(family, asked, future)
         return None

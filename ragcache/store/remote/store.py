@@ -22,6 +22,7 @@ from ragcache.store.entry import KnownForms
 from ragcache.store.format import Header
 from ragcache.store.held import HeldEntry
 from ragcache.store.layout import FolderLayout
+from ragcache.store.nearness import AT, Beyond
 from ragcache.store.remote.arrivals import Arrival, Arrivals
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.catalog import BucketCatalog, RemoteEntry
@@ -102,8 +103,8 @@ class SharedStore(KVStore):
         """What it has of a family, but for what has gone here or was late; as far as is known if it does not `ask`."""
         if self._is_child:
             return []
-        wait_s, hurries = patience_s or LOOK_S, patience_s is None
-        found = self._catalog.look(family, wait_s, hurries=hurries) if ask else self._catalog.known(family)
+        catalog, wait_s = self._catalog, LOOK_S if patience_s is None else patience_s
+        found = catalog.look(family, wait_s, patient=patience_s is not None) if ask else catalog.known(family)
         if found is None:
             return []
         soon = (entry for entry in found.entries if not self._catalog.is_late(entry.place))
@@ -134,13 +135,12 @@ class SharedStore(KVStore):
     def _opened(self, key: VariantKey, patience_s: float | None) -> OpenEntry | None:
         if (entry := self._local.open(key)) is not None:
             return entry
-        there = self._remote(key.family, patience_s=patience_s)
-        found = next((one for one in there if one.info.key == key), None)
+        if AT.disk:
+            raise Beyond
+        found = next((one for one in self._remote(key.family, patience_s=patience_s) if one.info.key == key), None)
         arrival = None if found is None else self._arrivals.begin(found.place)
         variant = None if arrival is None else self._arrivals.take(arrival)
-        if variant is None or found is None:
-            return None
-        return HeldEntry(variant, BUCKET, found.place.size)
+        return None if variant is None or found is None else HeldEntry(variant, BUCKET, found.place.size)
 
     def near(self, chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
         given_up = threading.Event()

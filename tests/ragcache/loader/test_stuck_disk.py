@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,9 @@ from ragcache.loader.cake import CakeLoader
 from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import LATE, LATE_ONES, SequentialLoader
 from ragcache.loader.threads import DiskThreads
+from ragcache.store.base import BUCKET
 from ragcache.types import VariantKey
+from tests.waiting import wait_until
 
 LIMIT_S = 0.05
 MIB = 1 << 20
@@ -101,3 +104,22 @@ def test_a_bucket_that_hangs_costs_no_piece_of_the_disk(kind: str) -> None:
     assert near <= set(store.asked)
     ended.set()
     loaders[kind].close()
+
+
+@pytest.mark.parametrize("made", [CakeLoader, LayerwiseLoader])
+def test_a_bucket_that_answers_nobody_holds_up_nothing_of_the_disk(made: Callable[[DiskThreads], Loader]) -> None:
+    """Though its pieces stand at the back of the prompt, where reading begins."""
+    ended, near = threading.Event(), set(range(6))
+    store, threads = StuckStore(near, ended), DiskThreads(2, "stuck", 60.0)
+    asked = [replace(one, tier="disk" if one.index in near else BUCKET) for one in pieces(20, MIB)]
+    loading, came = made(threads).begin(asked, store), set[int]()  # type: ignore[arg-type]
+
+    def comes() -> bool:
+        while (found := loading.take()) is not None:
+            came.add(found.piece.index)
+        return came == near
+
+    wait_until(comes, 60, lambda: (came, store.asked))
+    loading.stop()
+    ended.set()
+    threads.close()

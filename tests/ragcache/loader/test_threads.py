@@ -13,6 +13,7 @@ import torch
 
 from ragcache.errors import StoreError
 from ragcache.loader.threads import DiskThreads, Task
+from ragcache.store.nearness import AT, Beyond
 from tests.waiting import wait_until
 
 LIMIT = 5.0
@@ -75,6 +76,63 @@ def test_what_is_of_a_network_holds_up_nothing_of_the_disk(disk: Disk) -> None:
     near, begun, _ = disk.ask()
     assert begun.wait(60)
     assert not disk.threads.late(near)
+
+
+def test_what_turns_out_to_be_far_goes_on_beside_the_disk(disk: Disk) -> None:
+    """Its time counts anew; and it ends where they are closed."""
+    gate = threading.Event()
+    disk.gates.append(gate)
+
+    def looks() -> bool:
+        if AT.disk:
+            raise Beyond
+        return gate.wait()
+
+    asked = [disk.threads.submit(looks) for _ in range(20)]
+    near, begun, _ = disk.ask()
+    assert begun.wait(60), "the disk's one thread is free"
+    wait_until(lambda: asked[0].begun is not None, 60, lambda: asked[0])
+    assert not asked[0].future.done()
+    assert asked[0].far
+    threading.Timer(0.1, gate.set).start()
+    disk.gates[1].set()
+    disk.threads.close()
+    assert asked[0].future.result(60) is True
+    assert isinstance(asked[-1].future.exception(60), StoreError)
+    assert near.future.done()
+
+
+FORKED = """
+import os, sys, threading
+from ragcache.loader.threads import DiskThreads
+
+threads = DiskThreads(2, "test", 60.0)
+for far in (False, True):
+    threads.submit(int, far=far).future.result(60)
+held = [threads._errands, threads._far._errands]
+ready, over = threading.Barrier(3), threading.Event()
+
+def hold(errands):
+    with errands._change:
+        ready.wait()
+        over.wait()
+
+for errands in held:
+    threading.Thread(target=hold, args=(errands,), daemon=True).start()
+ready.wait()
+if child := os.fork():
+    _, status = os.waitpid(child, 0)
+    over.set()
+    sys.exit(status != 0)
+print([threads.submit(lambda: 7, far=far).future.result(60) for far in (False, True)], flush=True)
+os._exit(0)
+"""
+
+
+def test_a_child_of_a_fork_takes_no_lock_of_its_parents_threads() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "[7, 7]\n"), ran.stderr
 
 
 def test_what_no_thread_comes_to_is_late_when_nothing_moves(disk: Disk) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,15 @@ import pytest
 import torch
 
 from ragcache.errors import ConfigError
+from ragcache.loader import Loader, SegmentPiece
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.layerwise import LayerwiseLoader
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.loader.threads import DiskThreads
 from ragcache.store import open_store
 from ragcache.store.base import BUCKET
 from ragcache.store.codec import CODECS
+from ragcache.store.nearness import AT
 from tests.buckets import Proxy, S3Bucket
 from tests.ragcache.store.remote.conftest import OpenMachine, object_of, settled
 from tests.ragcache.store.test_contract import assert_kept
@@ -52,11 +60,41 @@ def test_what_another_process_planned_is_looked_for_with_patience(
     settled(one)
     network.latency_s = 1.0  # two looks and an object, each later than a prompt waits
     patient = machine("patient", far.url, patience_s=60.0)
-    patient._catalog._hurried_until = inf
+    patient._catalog._hurried_until[False] = inf
     entry = patient.bring(variant.key)
     assert entry is not None
     with entry:
         assert_kept(entry.variant(), variant, "raw")
+
+
+def test_patience_ends_with_the_first_that_is_late(
+    machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any
+) -> None:
+    """Each of a prompt's chunks would cost it anew."""
+    network.latency_s = 5.0
+    patient = machine("patient", far.url, patience_s=0.1)
+    assert patient.bring(make_variant(tuple(range(37))).key) is None
+    patient._patience_s = 1e6
+    assert patient.bring(make_variant(tuple(range(41))).key) is None
+
+
+@pytest.mark.parametrize("made", [SequentialLoader, partial(CakeLoader, claims=False), CakeLoader, LayerwiseLoader])
+def test_what_is_not_where_it_was_planned_is_waited_for_beside_the_disk(
+    machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any, made: Callable[[DiskThreads], Loader]
+) -> None:
+    variant = make_variant(tuple(range(37)))
+    one = machine("one", far.url)
+    one.put(variant)
+    settled(one)
+    network.latency_s = 1.0  # two looks and an object, each later than a prompt waits
+    store, threads = machine("other", far.url, patience_s=60.0), DiskThreads(1, "test-beyond", 120.0)
+    pieces = [SegmentPiece(0, 0, (variant.key,)), SegmentPiece(1, 37, (variant.key,), tier="disk", nbytes=9, tokens=37)]
+    loading = made(threads).begin(pieces, store)
+    assert threads.submit(lambda: AT.disk).future.result(60), "its one thread is free, though nothing has come"
+    assert loading.take() is None
+    told = [one.loaded for one in loading.deliveries() if one.loaded is not None]
+    assert [(one.chosen, one.tier) for one in told] == [(0, BUCKET)] * 2
+    threads.close()
 
 
 @pytest.mark.parametrize("remote_bytes", [0, -1, True, "5GB", 1.5])
