@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -25,13 +24,14 @@ from benchmarks.corpus import read_texts, sized_splitter
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.overhead import OverheadBenchOptions
+from benchmarks.overhead.client import PATIENCE_S, OtherProcess, beside
 from ragcache.errors import ConfigError, ModelError
 from ragcache.sampling import Sampling
 
-CACHES, CHAT = "/v1/context_caches", "/v1/chat/completions"
+CACHES = "/v1/context_caches"
 QUESTION = "Question {number}: what do these passages have in common?"
 WARM = 3
-PATIENCE_S, POLL_S = 600.0, 0.1
+POLL_S = 0.1
 
 
 def main(settings: Settings, options: OverheadBenchOptions, out: Path) -> None:
@@ -45,9 +45,9 @@ def run(
     own = {"data_dir": folder / "data", "cache_dir": folder / "cache", "database_url": None, "remote": ""}
     # Whatever is cached is linked, so that both do the same.
     service = Service(settings.model_copy(update=own | {"link_when": "always", "linker": options.linker}))
-    with _served(service) as client:
+    with _served(service) as client, beside(str(client.base_url)) as other:
         told = common_settings(service.pipeline.models.language)
-        rows = [_row(service, client, texts, tokens, options) for tokens in options.tokens]
+        rows = [_row(service, client, other, texts, tokens, options) for tokens in options.tokens]
     publish(options.told() | told, rows, out)
     return rows
 
@@ -72,7 +72,12 @@ def _served(service: Service) -> Iterator[httpx2.Client]:
 
 
 def _row(
-    service: Service, client: httpx2.Client, texts: Sequence[str], tokens: int, options: OverheadBenchOptions
+    service: Service,
+    client: httpx2.Client,
+    other: OtherProcess,
+    texts: Sequence[str],
+    tokens: int,
+    options: OverheadBenchOptions,
 ) -> Row:
     caches, cached = _caches(service, client, texts, tokens, options)
     own: list[float] = []
@@ -80,7 +85,7 @@ def _row(
     for turn in tqdm(range(WARM + options.rounds), desc=f"{tokens} tokens"):
         for place, ask in enumerate((_engine, _server) if turn % 2 else (_server, _engine)):
             # A text of its own, of one length: nothing of the question was there before.
-            seconds = ask(service, client, caches, QUESTION.format(number=1000 + 2 * turn + place))
+            seconds = ask(service, other, caches, QUESTION.format(number=1000 + 2 * turn + place))
             if turn >= WARM:
                 (own if ask is _engine else served).append(seconds)
     over = [1e3 * (one - other) for one, other in zip(served, own, strict=True)]
@@ -111,7 +116,7 @@ def _caches(
     return found, tokens - left
 
 
-def _engine(service: Service, client: httpx2.Client, caches: Sequence[str], question: str) -> float:
+def _engine(service: Service, other: OtherProcess, caches: Sequence[str], question: str) -> float:
     """As the server's routes ask it, without them."""
     turns = [ChatTurn("user", (*map(CachePart, caches), TextPart(question)))]
     options = ChatOptions(2, Sampling())
@@ -121,7 +126,7 @@ def _engine(service: Service, client: httpx2.Client, caches: Sequence[str], ques
         return perf_counter() - started
 
 
-def _server(service: Service, client: httpx2.Client, caches: Sequence[str], question: str) -> float:
+def _server(service: Service, other: OtherProcess, caches: Sequence[str], question: str) -> float:
     parts = [{"type": "context_cache", "cache_id": one} for one in caches]
     body: dict[str, Any] = {
         "model": service.model,
@@ -130,10 +135,4 @@ def _server(service: Service, client: httpx2.Client, caches: Sequence[str], ques
         "temperature": 0,
         "stream": True,
     }
-    started = perf_counter()
-    with client.stream("POST", CHAT, json=body) as response:
-        response.raise_for_status()
-        for line in response.iter_lines():
-            if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["delta"].get("content"):
-                return perf_counter() - started
-    raise ModelError("an answer without a word: choose another model or text")
+    return other.first_token(body)
