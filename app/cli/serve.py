@@ -9,6 +9,7 @@ import typer
 
 from app.cli.flags import configured
 from app.cli.serve_check import check_host, examine_server
+from app.library.folder_claim import claim
 from app.models.vllm import check_vllm
 from app.server.memory import bound_libraries
 from app.server.process import ServerProcess, bound
@@ -32,6 +33,7 @@ def serve(
             print(f"{'✓' if finding.ok else '✗'} {finding.name}: {finding.detail}")
         raise typer.Exit(0 if all(finding.ok for finding in findings) else 1)
     check_host(settings)
+    claim(settings)
     sockets = bound(settings.serve_host, settings.serve_port)
     service = Service(settings)
     host, port = settings.serve_host, sockets[0].getsockname()[1]

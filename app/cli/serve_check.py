@@ -17,6 +17,7 @@ from app.cli.doctor import (
 )
 from app.cli.output import count
 from app.library.catalog import catalog_to_look_at
+from app.library.folder_claim import claimed_by_another
 from app.models.vllm import check_served, check_vllm
 from app.server.process import bound
 from app.settings import Settings, variable
@@ -63,6 +64,9 @@ def check_data_folder(settings: Settings) -> list[Finding]:
             pass
     except OSError as error:
         return [Finding("data folder", False, f"cannot write in {folder}: {error}; set {variable('data_dir')}")]
+    if other := claimed_by_another(settings):
+        told = f"{folder} has the files of the catalog {other}"
+        return [Finding("data folder", False, f"{told}; set another {variable('data_dir')}")]
     return [Finding("data folder", True, f"{folder} is writable")]
 
 

@@ -24,6 +24,7 @@ from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import JobState, KeyLimits, StoredJob
 from app.library.catalog.tables import now
+from app.library.folder_claim import claim
 from app.library.originals import Originals
 from app.loaders import format_of, unknown
 from app.loaders.encodings import REPLACED
@@ -64,6 +65,8 @@ class IngestQueue:
         self._thread = threading.Thread(target=self._serve, name="ingest-queue", daemon=True)
 
     def start(self) -> None:
+        """Raises CatalogError where the data folder is another catalog's."""
+        claim(self._library.settings)
         self.spool.open()
         self._sweep()
         self._thread.start()

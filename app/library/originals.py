@@ -16,6 +16,7 @@ from pathlib import Path
 
 from app.library import Library
 from app.library.catalog.serving_records import JobState
+from app.library.folder_claim import claimed_by_another
 from app.loaders import format_of
 from ragcache.errors import StoreError
 from ragcache.host import private_folder
@@ -35,7 +36,7 @@ class Originals:
     """Threads and processes may share the folder."""
 
     def __init__(self, library: Library):
-        self._catalog = library.catalog
+        self._catalog, self._settings = library.catalog, library.settings
         self._folder = library.settings.data_dir / FOLDER
 
     def path(self, content_hash: str) -> Path:
@@ -65,7 +66,7 @@ class Originals:
     def drop(self, hashes: Iterable[str]) -> None:
         """Those that no document has any more, and none that is coming will have."""
         wanted = {one for one in hashes if _HASH.fullmatch(one) and self.path(one).exists()}
-        if not wanted:
+        if not wanted or claimed_by_another(self._settings):
             return
         for one in self._unused(wanted):
             with suppress(OSError):

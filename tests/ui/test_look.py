@@ -133,6 +133,8 @@ def cache(look: Look) -> None:
     look.tab.press("Evict")
     look.tab.sees("What is pinned stays")
     look.shoot("cache-evict")
+    opened, side = look.tab.page.get_by_test_id("stPopoverBody").bounding_box(), look.tab.side.bounding_box()
+    assert opened and side and opened["x"] >= side["x"] + side["width"], "it covers the sidebar"
 
 
 def settings(look: Look) -> None:

@@ -19,6 +19,7 @@ Record = Mapping[str, Any]
 TOLD = "cache-told"  # of the session: what was done, for the next run
 STOP = "warm-stop"  # an action
 LOOK_S = 5.0
+WIDTH = 448  # of what opens, in pixels: a broader one turns to the left, over the sidebar
 REFUSED = (403, 404)
 NOT_KNOWN = "not known yet"
 
@@ -111,7 +112,7 @@ def lacking(found: Record, kv: str) -> str:
 
 
 def _warm(connection: ServerConnection, name: str, effect: Record) -> None:
-    with st.popover("Warm", icon=":material/local_fire_department:"):
+    with st.popover("Warm", icon=":material/local_fire_department:"), st.container(width=WIDTH):
         st.html(f'<p class="rc-hint">{warming(effect)}</p>')
         if st.button("Compute it", type="primary", disabled=not effect["chunks"], key=f"cache-warm-{name}"):
             _do(lambda: cache.warm(connection, name), lambda done: f"{label(name)} is being warmed.")
@@ -129,7 +130,7 @@ def warming(effect: Record) -> str:
 
 
 def _evict(connection: ServerConnection, name: str, effect: Record, card: Record) -> None:
-    with st.popover("Evict", icon=":material/delete_sweep:"):
+    with st.popover("Evict", icon=":material/delete_sweep:"), st.container(width=WIDTH):
         st.html(f'<p class="rc-hint">{evicting(effect, card)}</p>')
         sure = st.checkbox("I do not need it now", key=f"cache-sure-{name}", disabled=not effect["entries"])
         text = f"Evict {size(effect['bytes'])}"
@@ -154,7 +155,7 @@ def _gone(name: str, done: Record) -> str:
 
 
 def _pin(connection: ServerConnection, name: str, effect: Record, card: Record) -> None:
-    with st.popover("Pin", icon=":material/keep:"):
+    with st.popover("Pin", icon=":material/keep:"), st.container(width=WIDTH):
         st.html(f'<p class="rc-hint">{pinning(effect)}</p>{_pins(effect)}')
         new = effect["bytes"] > card["pinned_bytes"] and (effect["pinned"] or 0) <= effect["most"]
         if st.button("Pin what is there", type="primary", disabled=not new, key=f"cache-pin-{name}"):

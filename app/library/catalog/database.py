@@ -55,6 +55,14 @@ def database_url(settings: Settings) -> URL:
     return url
 
 
+def location(url: URL) -> str:
+    """The database in words, without user, password and options."""
+    if url.drivername == "sqlite":
+        return str(url.database)
+    port = f":{url.port}" if url.port else ""
+    return f"postgresql://{url.host or ''}{port}/{url.database}"
+
+
 def refuse_network(file: Path, mounts: Path = MOUNTS) -> None:
     """Raises CatalogError where the folder of an SQLite file is on a network file system: its locks and its log cannot
     be relied on there.
@@ -95,11 +103,7 @@ class Database:
 
     @property
     def where(self) -> str:
-        """The database in words, without user, password and options."""
-        if self.path is not None:
-            return str(self.path)
-        port = f":{self.url.port}" if self.url.port else ""
-        return f"postgresql://{self.url.host or ''}{port}/{self.url.database}"
+        return location(self.url)
 
     @property
     def path(self) -> Path | None:
