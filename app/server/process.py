@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 import socket
+import sys
 from contextlib import ExitStack
 from types import FrameType
 
@@ -17,6 +18,7 @@ from ragcache.errors import ConfigError
 
 UNLOADED = "the models cannot be loaded: "  # as its log says it, and why
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+SWITCH_S = 0.001  # for which the engine's thread may keep Python from the one that sends its tokens: usually it is 5
 
 
 class ServerProcess(uvicorn.Server):
@@ -37,6 +39,14 @@ class ServerProcess(uvicorn.Server):
         )
         super().__init__(config)
         self._turns = turns
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(min(before, SWITCH_S))
+        try:
+            super().run(sockets)
+        finally:
+            sys.setswitchinterval(before)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._turns.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -107,6 +108,21 @@ def is_closed(client: socket.socket) -> bool:
     except ConnectionError:
         pass
     return True
+
+
+def test_while_it_serves_no_thread_keeps_python_for_long() -> None:
+    """Then as before: whoever serves from a program of his own has his setting again."""
+    before, app = sys.getswitchinterval(), Streams()
+    sockets = bound("127.0.0.1", 0)
+    server = ServerProcess(app, Turns(1, 0), 5.0, Hasty)  # type: ignore[arg-type]
+    thread = threading.Thread(target=server.run, args=(sockets,))
+    thread.start()
+    wait_until(lambda: server.started, PATIENCE_S)
+    during = sys.getswitchinterval()
+    server.should_exit = True
+    thread.join(PATIENCE_S)
+    assert during == pytest.approx(0.001)
+    assert sys.getswitchinterval() == before
 
 
 @pytest.mark.parametrize("head", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n"])
