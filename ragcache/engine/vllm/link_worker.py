@@ -215,13 +215,17 @@ class LinkWorker:
         linking = self._linkings[probe.request]
         if missing := linking.missing(probe.question):
             self.spans.blank(missing, linking.blocks, range(probe.layers.stop))
-        attention = self.spans.question_attention(probe, keys)
+        amid = LateLayers(self.spans, late(self._linkings, [probe.request]))
+        attention = self.spans.question_attention(probe, keys, amid.bring if amid else None)
+        self._tell(amid)
+        if probe.request in amid.lost:
+            self._fail(probe.request, amid.lost[probe.request])
+            return
         self._answers.probed.append(Probed(probe.request, attention))
-        self._spent(probe.request, "probe", started)
+        self._answers.timed.append(Timed(probe.request, "probe", perf_counter() - started - amid.seconds))
 
     def _ready_keys(self, probe: Probe) -> torch.Tensor | None:
         try:
-            self._bring(probe.request, probe.layers.stop - 1)
             return self._linkings[probe.request].keys(probe)
         except FAULTS as error:
             self._fail(probe.request, error)
@@ -252,22 +256,15 @@ class LinkWorker:
             for one in slices:  # all but one may be sound; a slice that is computed twice is the same
                 self._compute([one], 0)
 
-    def _bring(self, request: str, layer: int) -> None:
-        """What it still lacks up to this layer. Raises FAULTS."""
-        if amid := LateLayers(self.spans, late(self._linkings, [request])):
-            amid.bring(layer)
-            self._tell(amid)
-            if request in amid.lost:
-                raise amid.lost[request]
-
     def _settle(self, request: str) -> None:
         """All of it is there before vLLM goes on."""
-        try:
-            self._bring(request, len(self.spans.layers) - 1)
-        except FAULTS as error:
+        amid = LateLayers(self.spans, late(self._linkings, [request]))
+        amid.bring(len(self.spans.layers) - 1)
+        self._tell(amid)
+        if request in amid.lost:
             linking = self._linkings[request]
             self._spoilt.update(linking.blocks[linking.skip // self.spans.block_size :])
-            self._fail(request, error)
+            self._fail(request, amid.lost[request])
 
     def _tell(self, amid: LateLayers) -> None:
         self._placed = self._placed or bool(amid)

@@ -26,7 +26,7 @@ from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.vllm.checks import only_group
 from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, KeyRooms, joined, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
-from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, keeping, reading, recording
+from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, keeping, reading, recording, told_first
 from ragcache.loader import Block
 from ragcache.rope import Rope
 from ragcache.types import FloatArray
@@ -149,10 +149,13 @@ class SpanRunner:
         JoinedForward(self.model, self._group, self._rows(batch, prompts), kept, done, failed)
 
     @torch.inference_mode()
-    def question_attention(self, probe: Probe, keys: torch.Tensor) -> FloatArray:
+    def question_attention(
+        self, probe: Probe, keys: torch.Tensor, before: Callable[[int], None] | None = None
+    ) -> FloatArray:
         """As LinkedPrompt.question_attention, of all ranks: they probe in the same step.
 
-        `keys`: rotated K placed before [layers, kv_heads, positions, head_dim]; it is written.
+        `keys`: rotated K placed before [layers, kv_heads, positions, head_dim]; it is written. `before`: is told of
+        each layer before it attends.
         """
         rows = probe.rows
         reader = QuestionReader(keys, rows.positions, probe.question, self.scale)
@@ -160,7 +163,8 @@ class SpanRunner:
         for first in range(0, len(rows.ids), size):
             turn = slice(first, first + size)
             reader.turn(first)
-            self._read(PromptRows(rows.ids[turn], rows.positions[turn], rows.blocks), probe.layers, reader)
+            with told_first(self.layers[: probe.layers.stop], before):
+                self._read(PromptRows(rows.ids[turn], rows.positions[turn], rows.blocks), probe.layers, reader)
         # A mean over heads, so over ranks, before any maximum over tokens.
         attention = tensor_model_parallel_all_reduce(reader.mean()) / get_tensor_model_parallel_world_size()
         return np.asarray(reduced(attention, probe.reduction).cpu().numpy(), dtype=np.float32)

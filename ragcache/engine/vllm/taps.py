@@ -161,6 +161,20 @@ def keeping(
 
 
 @contextmanager
+def told_first(layers: Sequence[Any], before: Callable[[int], None] | None) -> Iterator[None]:
+    """While inside, `before` is told of each of these layers before it attends. To be entered before other taps."""
+
+    def tell(place: int, *_: Any) -> None:
+        assert before is not None
+        before(place)
+
+    with ExitStack() as hooks:
+        for place, layer in enumerate(layers if before else ()):
+            hooks.callback(layer.register_forward_pre_hook(partial(tell, place)).remove)
+        yield
+
+
+@contextmanager
 def reading(layers: Sequence[Any], order: Sequence[int], reader: QuestionReader) -> Iterator[None]:
     """While inside, `reader` sees the rotated q and k of these layers; then the pass ends, since nobody needs what the
     last of them makes of them. `order`: per row of the batch, which row of the prompt it is.
