@@ -28,6 +28,7 @@ from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
 from ragcache.store.base import RAM, KVStore
+from ragcache.store.nearness import Beyond
 
 DEPTH = READERS  # pieces of a prompt that are read at a time
 AHEAD = DEPTH + 2  # that are read or have been, and are not placed yet: a whole prompt would be held twice
@@ -72,6 +73,11 @@ class _Read:
     wanted: bool = True
     ended: bool = False
     task: Task[Delivery] = field(init=False)
+
+    @property
+    def is_far(self) -> bool:
+        """Also what turned out to be."""
+        return self.piece.is_far or self.task.far
 
 
 class _Meeting(Loading):
@@ -127,15 +133,18 @@ class _Meeting(Loading):
 
     def _bring(self, read: _Read) -> Delivery:
         """On a thread."""
-        began = self._clock()
+        began, ended = self._clock(), True
         try:
             found = bring(self._store, read.piece, self._pace, lambda: read.wanted)
+        except Beyond:
+            ended = False
+            raise
         finally:
             with self._lock:
                 now = self._clock()
                 # What it adds to those before it: they may have been read at the same time.
-                seconds, self._moved = now - max(began, self._moved), now
-                read.ended = True
+                seconds, self._moved = now - max(began, self._moved), now if ended else self._moved
+                read.ended = read.ended or ended
             self._read_on()
         assert found.loaded is not None, "all of a piece is brought at once"
         return replace(found, loaded=replace(found.loaded, seconds=max(0.0, seconds)))
@@ -143,15 +152,16 @@ class _Meeting(Loading):
     @property
     def _next(self) -> SegmentPiece | None:
         """Where the network is busy with what is far, the disk goes on with what is not, and the other way round."""
-        busy = Counter(read.piece.is_far for read in self._reads if not read.ended)
+        busy = Counter(read.is_far for read in self._reads if not read.ended)
         return self._left.last_of([far for far in (False, True) if busy[far] < DEPTH])
 
     def _comes_too_late(self, last: SegmentPiece) -> bool:
         """Whether all that is left is computed before this piece of it is here, by what is known of both sides."""
         if (work := self._left.work) is None:
             return False
-        computed, beside = self._rates.seconds(work), [one for one in self._read_now if one.is_far == last.is_far]
-        brought = self._expected(beside).brought + self._rates.load_seconds(last.tier, last.nbytes)
+        beside = [read.piece for read in self._reads if not read.ended and read.is_far == last.is_far]
+        computed, read = self._rates.seconds(work), self._rates.load_seconds(last.tier, last.nbytes)
+        brought = self._expected(beside).brought + read
         return computed + doubt(self._rates, computed, brought, last.tier) < brought
 
     # -- the taker's side -------------------------------------------------------------------------------------------
@@ -205,8 +215,9 @@ class _Meeting(Loading):
             read = next((one for one in self._reads if one.piece is piece), None)
             if read is None or read.task.future.done():
                 return False
-        if arrival.overdue and read.task.begun is not None:  # not what it waited for others who share the threads
-            self._rates.observe_load(piece.tier, piece.nbytes, self._clock() - read.task.begun)
+        begun, as_planned = read.task.begun, read.is_far == piece.is_far
+        if arrival.overdue and as_planned and begun is not None:  # not what it waited for others who share the threads
+            self._rates.observe_load(piece.tier, piece.nbytes, self._clock() - begun)
         self._give_up(read)
         self._waits = False
         return True
@@ -219,15 +230,11 @@ class _Meeting(Loading):
     @property
     def _firsts(self) -> list[_Read]:
         """Of what is far, and of what is not."""
-        return list({read.piece.is_far: read for read in reversed(self._reads)}.values())
-
-    @property
-    def _read_now(self) -> list[SegmentPiece]:
-        return [read.piece for read in self._reads if not read.ended]
+        return list({read.is_far: read for read in reversed(self._reads)}.values())
 
     @property
     def _arrival(self) -> Expectation:
-        return self._expected(self._read_now)
+        return self._expected([read.piece for read in self._reads if not read.ended])
 
     def _expected(self, reading: Sequence[SegmentPiece]) -> Expectation:
         return expected(self._rates, self._left.seconds(self._rates), reading, self._clock() - self._moved)

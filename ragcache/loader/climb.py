@@ -42,6 +42,7 @@ class Climb:
     parts: deque[Part] = field(default_factory=deque)  # that were read and not handed over
     task: Task[None] | None = None  # reads the next part
     reading: bool = False  # a thread is at the entry
+    is_far: bool = False  # as planned, or as it turned out
     wanted: bool = True
     told: bool = False  # the taker knows what became of it
     incidents: list[str] = field(default_factory=list)

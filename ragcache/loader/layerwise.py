@@ -73,7 +73,7 @@ class _Layers(Loading):
         self._lock = threading.Lock()
         found = [(piece, at_hand(store, piece)) for piece in pieces]
         self._near = deque(delivery for _, delivery in found if delivery is not None)
-        self._climbs = [Climb(piece) for piece, delivery in found if delivery is None]
+        self._climbs = [Climb(piece, is_far=piece.is_far) for piece, delivery in found if delivery is None]
         # Those with a part to begin, that with the fewest layers first.
         self._next = [(0, place, climb) for place, climb in enumerate(self._climbs)]
         self._floor = 0  # the taker waits for this layer
@@ -95,7 +95,7 @@ class _Layers(Loading):
                 if all(one.task is None for one in self._climbs):
                     self._moved = self._clock()
                 try:
-                    climb.task = self._threads.submit(partial(self._climb, climb, place), self, far=climb.piece.is_far)
+                    climb.task = self._threads.submit(partial(self._climb, climb, place), self, far=climb.is_far)
                 except FAULTS as error:
                     climb.task = Task(self._clock())
                     climb.task.future.set_exception(error)
@@ -103,8 +103,8 @@ class _Layers(Loading):
     def _next_climb(self) -> tuple[int, int, Climb] | None:
         """Where the network is busy with what is far, the disk goes on with what is not, and the other way round."""
         self._next = [one for one in self._next if one[2].wanted]
-        busy = Counter(climb.piece.is_far for climb in self._climbs if climb.task is not None)
-        return min((one for one in self._next if busy[one[2].piece.is_far] < DEPTH), default=None)
+        busy = Counter(climb.is_far for climb in self._climbs if climb.task is not None)
+        return min((one for one in self._next if busy[one[2].is_far] < DEPTH), default=None)
 
     def _climb(self, climb: Climb, place: int) -> None:
         """On a thread: one part."""
@@ -116,7 +116,7 @@ class _Layers(Loading):
         try:
             part = climb.next(self._store, self._pace)
         except Beyond:
-            ended = False
+            ended, climb.is_far = False, True
             raise
         except FAULTS as error:
             climb.incidents.append(unused(error))
@@ -191,7 +191,7 @@ class _Layers(Loading):
                 raise error
             climb.incidents.append(unused(error))
             climb.lost = True
-        elif (far := climb.piece.is_far) in self._late or (task is not None and self._threads.late(task)):
+        elif (far := climb.is_far) in self._late or (task is not None and self._threads.late(task)):
             self._late.add(far)
             climb.lost = True
             climb.incidents.append(LATE)

@@ -9,7 +9,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar
@@ -152,19 +152,24 @@ class DiskThreads:
         try:
             task.future.set_result(call())
         except Beyond:
-            task.asked, task.begun, task.far = self._clock(), None, True
+            with self._lock:
+                if task in self._given_up:
+                    raise StoreError("nobody waits for it") from None
+                task.asked, task.begun, task.far = self._clock(), None, True
             self._beyond()._put(task, call, client)
 
     def late(self, task: Task[T]) -> bool:
-        since = max(task.asked, self._of(task)._moved) if task.begun is None else task.begun
+        begun = task.begun  # which Beyond takes back meanwhile
+        since = max(task.asked, self._of(task)._moved) if begun is None else begun
         return not task.future.done() and self._clock() - since > self._limit_s
 
     def give_up(self, task: Task[T]) -> None:
         """Nobody waits for it any more."""
         if not task.future.cancel():
-            own = self._of(task)
-            with own._lock:
-                own._given_up = {*own._given_up, task}
+            with self._lock:  # or it goes on from the disk to the network meanwhile
+                own = self._of(task)
+                with nullcontext() if own is self else own._lock:
+                    own._given_up = {*own._given_up, task}
             task.future.add_done_callback(own._forget)
 
     def _of(self, task: Task[T]) -> DiskThreads:

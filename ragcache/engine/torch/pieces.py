@@ -15,6 +15,7 @@ from ragcache.loader import SYSTEM, UNKNOWN, Delivery, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.policy import Rates, Work, first_pass
 from ragcache.report import Report
+from ragcache.store.base import BUCKET
 from ragcache.timeline import COMPUTE, LOAD, PLACE
 from ragcache.types import Span
 
@@ -117,7 +118,8 @@ class PiecesLoading:
 
     def _learn(self, loaded: PieceLoaded) -> None:
         if (tier := self._job.planned_tier(loaded)) and loaded.seconds != UNKNOWN:
-            self._rates.observe_load(tier, loaded.nbytes, loaded.seconds)
+            came_far = loaded.tier == BUCKET  # also what had left the disk by then
+            self._rates.observe_load(BUCKET if came_far else tier, loaded.nbytes, loaded.seconds)
 
     def _with_system(self, loaded: PieceLoaded) -> PieceLoaded:
         """A System segment that did not come is computed at once and stored, for all prompts to come."""

@@ -134,10 +134,10 @@ class RequestJob(LinkJob):
         """The next slice, of at most so many tokens (and scattered spans): ascending, so that it sees those before."""
         count = _fitting(self.rows, tokens, spans)
         rows, self.rows = self.rows[:count], self.rows[count:]
-        self._lags = False  # this slice waits for every layer
+        lags, self._lags = self._lags, False  # this slice waits for every layer
         if not len(self.rows):
             self.phase = Phase.DONE
-        return Compute(self.request, self._prompt_rows(rows), self.skip)
+        return Compute(self.request, self._prompt_rows(rows), self.skip, lags=lags)
 
     def tail(self, tokens: int, spans: int) -> Compute | None:
         """All that is left, if it is one such slice and can wait for the step in which vLLM computes the question: then

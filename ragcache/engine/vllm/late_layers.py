@@ -21,12 +21,22 @@ class LateLayers:
         self.lost: dict[str, Exception] = {}  # requests whose layers did not come, and why: their rows are not right
         self.read: list[PieceLoaded] = []  # of which all has come
         self.seconds = 0.0  # waited, and placed
+        self._brings = False
 
     def __bool__(self) -> bool:
         return bool(self._linkings or self.lost)
 
     def bring(self, layer: int) -> None:
-        """All up to this one."""
+        """All up to this one. What it writes tells of its layer as the pass does."""
+        if self._brings:
+            return
+        self._brings = True
+        try:
+            self._bring(layer)
+        finally:
+            self._brings = False
+
+    def _bring(self, layer: int) -> None:
         started = perf_counter()
         for request, linking in tuple(self._linkings.items()):
             try:
@@ -42,7 +52,7 @@ class LateLayers:
 
     def _lose(self, request: str, error: Exception) -> None:
         self.lost[request] = error
-        del self._linkings[request]
+        self._linkings.pop(request, None)
 
     def end(self) -> None:
         """Of the pass: a layer that nobody asked for was attended to without what lies there."""

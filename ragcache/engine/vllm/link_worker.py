@@ -236,7 +236,7 @@ class LinkWorker:
         try:
             rooms = rooms_ahead(slices, self._linkings)
             amid = LateLayers(self.spans, late(self._linkings, [one.request for one in slices]))
-            if not amid and sum(one.tokens for one in slices) <= beside:
+            if sum(one.tokens for one in slices) <= beside and not any(one.lags for one in slices):
                 self.spans.join(rows, rooms, partial(self._computed, slices), partial(self._spoil, slices))
                 return
             started = perf_counter()

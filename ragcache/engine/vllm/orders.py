@@ -61,6 +61,7 @@ class Compute:
     rows: PromptRows
     valid: int = 0  # KV before this position is right even where these rows fail
     ahead: bool = False  # while others are loaded: a probe that comes later reads these rows too
+    lags: bool = False  # upper layers come amid it, on one rank at least
 
     @property
     def tokens(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,16 +10,21 @@ from typing import Any
 import pytest
 import torch
 
+from ragcache.engine.vllm.block_names import link_name
 from ragcache.engine.vllm.budget import LinkSettings
+from ragcache.engine.vllm.jobs import NamedLinkage, RequestJob
+from ragcache.engine.vllm.late_layers import LateLayers
 from ragcache.errors import ConfigError
-from ragcache.loader import Delivery, Loading
+from ragcache.linking import make_linker
+from ragcache.loader import UNKNOWN, Delivery, Loading, PieceLoaded
 from ragcache.loader.climb import Climb
 from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
+from ragcache.planning import plan_prompt
 from ragcache.policy import Rates
 from ragcache.store import open_store
-from ragcache.types import Segment
+from ragcache.types import Chunk, Segment
 from tests.cold_prompts import Gate
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.equivalence.vllm.vllm_cake import Made, made
@@ -158,6 +164,47 @@ def test_a_torn_upper_layer_is_computed(pair: Pair, threads: DiskThreads, monkey
     found = made(pair, MIXED, "boundary", watching(threads))
     assert found.tokens == list(pair.torch.generate(MIXED, max_tokens=len(found.tokens), linker="full"))
     assert found.report.incidents
+
+
+def test_many_pieces_are_brought_beside_one_another(pair: Pair, threads: DiskThreads) -> None:
+    """What is written of one layer tells of that layer again, as the pass does."""
+    cut = [Chunk(DOCUMENT[place % 6].ids[: 9 + place]) for place in range(20)]
+    list(pair.torch.ingest(SYSTEM, cut))
+    segments: list[Segment] = [SYSTEM, *cut[::-1], QUESTION]
+    deepest = [0]
+    plain = LateLayers.bring
+
+    def bring(self: LateLayers, layer: int) -> None:
+        deepest[0] = max(deepest[0], len(inspect.stack(0)))
+        plain(self, layer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LateLayers, "bring", bring)
+        loader = watching(threads, len(segments) - 1)
+        found = made(pair, segments, "boundary", loader)
+    assert max(loader.asked) > 0
+    assert_same(found, made(pair, segments, "boundary", SequentialLoader(threads)))
+    assert found.report.incidents == []
+    assert deepest[0] < 100
+
+
+def test_every_rank_computes_what_lags_on_any_in_a_pass_of_its_own(pair: Pair) -> None:
+    plan = plan_prompt(MIXED, pair.engine.spec.fingerprint, pair.torch.store)
+    linker = make_linker("boundary")
+    name = link_name(plan, linker, 0)
+    for rank in (0, 1):
+        linkage = NamedLinkage(plan, linker, plan.system_infos[0].key, name=name)
+        job = RequestJob("a", linkage, range(12), 0, ranks=2, layers=3)
+        job.load(None, 1.0)
+        for piece in job.pieces:
+            for one in (0, 1):
+                seconds = UNKNOWN if one == rank and piece.index == 2 else 0.1
+                job.loaded(PieceLoaded(piece.index, 0, "disk", 9, True, seconds))
+        assert job.needs_room
+        assert job.tail(1000, 1000) is None
+        first, second = job.compute(2, 100), job.compute(1000, 1000)
+        assert first.lags
+        assert not second.lags
 
 
 def test_others_are_not_kept_waiting_for_layers(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

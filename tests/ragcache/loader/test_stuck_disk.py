@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from ragcache.errors import StoreError
 from ragcache.loader import Loader, SegmentPiece
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import LATE, LATE_ONES, SequentialLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.store.base import BUCKET
+from ragcache.store.nearness import AT, Beyond
 from ragcache.types import VariantKey
+from tests.loaders import known_rates
 from tests.waiting import wait_until
 
 LIMIT_S = 0.05
@@ -122,4 +125,50 @@ def test_a_bucket_that_answers_nobody_holds_up_nothing_of_the_disk(made: Callabl
     wait_until(comes, 60, lambda: (came, store.asked))
     loading.stop()
     ended.set()
+    threads.close()
+
+
+class LeftStore(StuckStore):
+    """Of a bucket that answers nobody, and a disk that these entries have left since they were planned."""
+
+    def open(self, key: VariantKey, *_: Any) -> Any:
+        if AT.disk:
+            raise Beyond
+        return super().open(key)
+
+    bring = open
+
+
+def test_what_has_left_the_disk_is_computed_where_that_is_sooner() -> None:
+    """As what is slow there is: whoever computes is not kept waiting by a bucket."""
+    ended, now = threading.Event(), [0.0]
+    store, threads = LeftStore(set(), ended), DiskThreads(2, "stuck", 60.0, lambda: now[0])
+    rates = known_rates(compute_s=1e-3, load_s=1e-9)
+    (piece,) = asked = pieces(1, MIB)
+    loading = CakeLoader(threads, clock=lambda: now[0]).begin(asked, store, rates)  # type: ignore[arg-type]
+    wait_until(lambda: bool(store.asked), 60, lambda: store.asked)
+    assert loading.take() is None
+    assert not loading.claim(piece, 1.0, final=True)
+    now[0] = 5.0
+    assert loading.claim(piece, 1.0, final=True)
+    assert loading.ended
+    ended.set()
+    threads.close()
+
+
+def test_what_nobody_waits_for_any_more_goes_nowhere() -> None:
+    """Nor does it count against the disk, which has answered."""
+    begun, gate, threads = threading.Event(), threading.Event(), DiskThreads(1, "stuck", 60.0)
+
+    def looks() -> None:
+        begun.set()
+        gate.wait()
+        raise Beyond
+
+    task = threads.submit(looks)
+    assert begun.wait(60)
+    threads.give_up(task)
+    gate.set()
+    assert isinstance(task.future.exception(60), StoreError)
+    assert not task.far
     threads.close()
