@@ -21,7 +21,10 @@ def evict(library: Library, models: Models, collection: Collection, bordered: bo
     with library.catalog.alone(collection):
         shared = _shared(library, collection)
         there = collection_items(library, models, collection, folder.items(), shared)
-        families: dict[str, set[str]] = {one: set() for one in collection_families(library, models, collection, shared)}
+        # The bucket is asked for each of them, so they are twice as many only where there may be any.
+        within = any(key.collections and collection.id in key.collections for key in library.catalog.keys.all())
+        may_be = collection_families(library, models, collection, shared, within=within)
+        families: dict[str, set[str]] = {one: set() for one in (*may_be, *(item.family for item in there))}
         for item in there:
             if item.pinned:
                 families[item.family].add(item.address)

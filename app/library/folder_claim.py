@@ -52,11 +52,14 @@ def claimed_by_another(settings: Settings) -> str | None:
 def _owner(folder: Path) -> str:
     marker = folder / MARKER
     try:
-        return os.fsdecode(marker.read_bytes())
+        found = os.fsdecode(marker.read_bytes())
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise CatalogError(f"whose the data folder is cannot be read in {marker}: {error.strerror or error}") from error
+    if "\0" in found:  # which no name has: a disk leaves it of a file when the power goes
+        raise CatalogError(f"{marker}, which says whose the data folder is, is damaged: delete it if {folder} is yours")
+    return found
 
 
 def _own(settings: Settings) -> str:

@@ -95,10 +95,17 @@ def collection_items(
 
 
 def collection_families(
-    library: Library, models: Models, collection: Collection, but: frozenset[str] = frozenset()
+    library: Library,
+    models: Models,
+    collection: Collection,
+    but: frozenset[str] = frozenset(),
+    *,
+    within: bool = True,
 ) -> set[str]:
+    """`within`: those within the border around the collection too."""
     identity, hashes = current_identity(models), library.catalog.chunks.hashes(collection)
-    return {*families_of(identity, hashes - but), *families_of(identity, hashes, border_around(collection))}
+    inside = families_of(identity, hashes, border_around(collection)) if within else ()
+    return {*families_of(identity, hashes - but), *inside}
 
 
 def _each(library: Library, items: Iterable[Item], work: Callable[[VariantKey], None]) -> list[Item]:

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
-from app.server.problems import RefusedRequest
-from ragcache.errors import RagcacheError
+from app.server.problems import LATER_S, RefusedRequest
+from ragcache.errors import FAULTS, RagcacheError
 
 LOOK_S = 2.0
 _log = logging.getLogger(__name__)
@@ -37,19 +37,19 @@ class KeyWatch:
     @contextmanager
     def watching(self, key_id: str, end: End) -> Iterator[None]:
         """`end` is called once in the block, on a thread of ours, where that key lapses. It does not wait. Without a
-        key it is never called.
+        key it is never called. Raises RefusedRequest where no thread is to be had: nobody would see that key lapse.
         """
         mark = object()
-        if key_id:
-            self._add(mark, key_id, end)
         try:
+            if key_id:
+                self._add(mark, key_id, end)
             yield
         finally:
             with self._changed:
                 self._watched.pop(mark, None)
 
     async def end_of(self, key_id: str) -> RefusedRequest:
-        """Comes when that key has lapsed. Cancel it."""
+        """Comes when that key has lapsed, or cannot be watched. Cancel it."""
         loop = asyncio.get_running_loop()
         lapsed: asyncio.Future[RefusedRequest] = loop.create_future()
 
@@ -61,8 +61,11 @@ class KeyWatch:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(tell, refusal)
 
-        with self.watching(key_id, end):
-            return await lapsed
+        try:
+            with self.watching(key_id, end):
+                return await lapsed
+        except RefusedRequest as refusal:
+            return refusal
 
     def close(self) -> None:
         with self._changed:
@@ -74,9 +77,14 @@ class KeyWatch:
     def _add(self, mark: object, key_id: str, end: End) -> None:
         with self._changed:
             self._watched[mark] = (key_id, end)
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="ragcache-keys", daemon=True)
-                self._thread.start()
+            if not (self._thread is not None and self._thread.is_alive()) and not self._closed:
+                thread = threading.Thread(target=self._run, name="ragcache-keys", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    why = "the server has no thread left to watch this key with: ask again soon"
+                    raise RefusedRequest(503, why, headers={"Retry-After": str(LATER_S)}) from error
+                self._thread = thread
             self._changed.notify_all()
 
     def _run(self) -> None:
@@ -92,12 +100,16 @@ class KeyWatch:
     def _look(self, keys: Collection[str]) -> None:
         try:
             lapsed = self._lapsed(keys)
-        except RagcacheError as error:  # no answer ends because the catalog is busy
-            _log.warning("whether keys with answers under way are still good is not known: %s", error)
+        except FAULTS as error:  # no answer ends because the catalog is busy, and the next look may tell
+            bug = not isinstance(error, RagcacheError)
+            _log.warning("whether keys with answers under way are still good is not known: %s", error, exc_info=bug)
             return
         with self._changed:
             gone = {mark: end for mark, (key_id, end) in self._watched.items() if key_id in lapsed}
             for mark in gone:
                 del self._watched[mark]
         for end in gone.values():
-            end(unknown_key("this key has expired or was revoked meanwhile: ask again with one that is good"))
+            try:
+                end(unknown_key("this key has expired or was revoked meanwhile: ask again with one that is good"))
+            except FAULTS:  # the others end all the same
+                _log.exception("an answer was not ended with its key")

@@ -12,7 +12,7 @@ import re
 import secrets
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
@@ -136,7 +136,7 @@ class Bucket:
         """What is amiss, that nobody has been told yet."""
         return [told for health in (self.listing, self.reading, self.writing) for told in health.take_told()]
 
-    async def places(self, prefix: str = "") -> AsyncIterator[list[ObjectPlace]]:
+    async def places(self, prefix: str = "") -> AsyncGenerator[list[ObjectPlace], None]:
         """Of our objects below a folder, page by page; what else lies there is left out."""
         import obstore
 

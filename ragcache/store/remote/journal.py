@@ -62,8 +62,12 @@ class RemoteTask:
 
     @property
     def name(self) -> str:
-        """An upload and the deletion of one entry take each other's place."""
-        return self.told[-1] if self.kind in (Kind.UPLOAD, Kind.DELETE) else " ".join((self.kind, *self.told))
+        """An upload and the deletion of one entry take each other's place, and so do deletions of one family, whatever
+        stays of it.
+        """
+        if self.kind in (Kind.UPLOAD, Kind.DELETE):
+            return self.told[-1]
+        return " ".join((self.kind, *(self.told[:1] if self.kind is Kind.FAMILY else self.told)))
 
 
 def entry_task(kind: Kind, key: VariantKey) -> RemoteTask:
@@ -174,10 +178,10 @@ class Journal:
         marks = ", ".join("?" * len(names))
         with self._open() as connection:
             found = connection.execute(
-                f"SELECT 1 FROM tasks WHERE bucket = ? AND kind != ? AND name IN ({marks}) LIMIT 1",
+                f"SELECT kind, told FROM tasks WHERE bucket = ? AND kind != ? AND name IN ({marks})",
                 (self._bucket, Kind.UPLOAD, *names),
             ).fetchall()
-        return bool(found)
+        return any(kind != Kind.FAMILY or key.digest not in json.loads(told)[1:] for kind, told in found)
 
     def before_fork(self) -> None:
         """No thread is within SQLite then: the child would wait for ever for what that thread had locked in there."""

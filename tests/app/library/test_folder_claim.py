@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.doctor import examine
 from app.cli.serve_check import check_data_folder
 from app.compose import opened
 from app.errors import CatalogError
@@ -100,6 +101,21 @@ def test_a_database_is_known_by_its_address_and_name_alone(settings: Settings, t
         assert "secret" not in str(raised.value)
     (tmp_path / "data" / MARKER).unlink()
     claim(settings)
+
+
+@pytest.mark.parametrize("damaged", [b"\0" * 16, b"catalog\0.sqlite"])
+def test_a_damaged_marker_is_one_error_and_nothing_is_deleted(
+    settings: Settings, tmp_path: Path, damaged: bytes
+) -> None:
+    kept = sent(settings, tmp_path / "a.pdf")
+    (settings.data_dir / MARKER).write_bytes(damaged)
+    with opened(settings) as (library, _):
+        for do in (lambda: claim(settings), lambda: Originals(library).drop([HASH])):
+            with pytest.raises(CatalogError, match=r"owner, which says whose .* is damaged: delete it"):
+                do()
+    (finding,) = examine(settings, [check_data_folder])
+    assert not finding.ok and "is damaged" in finding.detail
+    assert kept.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_one_error(settings: Settings, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from app.cachecare.eviction import evict
 from app.errors import MaintenanceError
 from app.library import Library
-from app.library.kv import FileTally, current_identity, families_of
+from app.library.kv import FileTally, border_around, current_identity, families_of
 from app.library.pinning import pin_collection, unpin_collection
 from app.library.removal import remove_collection
 from app.models import Models
@@ -70,6 +70,26 @@ def test_what_memory_alone_has_is_evicted_too(library: Library, models: Models) 
     assert held() == chunks
     evict(library, models, collection)
     assert held() == set()
+
+
+def test_families_within_a_border_are_told_of_where_a_key_has_one(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket is asked for each family, whatever is there."""
+    fill(library, models, books=BOOKS, kv=True)
+    fill(library, models, "other", books=OTHERS)
+    first, second = (library.catalog.collections.get(name) for name in ("default", "other"))
+    identity, chunks = current_identity(models), library.catalog.chunks.hashes(first)
+    own = set(families_of(identity, chunks - library.catalog.chunks.hashes(second)))
+    dropped = list[set[str]]()
+    monkeypatch.setattr(models.store, "drop_families", lambda families: dropped.append(set(families)))
+    library.catalog.keys.create("all", ["read"])
+    library.catalog.keys.create("of another", ["read"], collections=[second])
+    evict(library, models, first)
+    key, _ = library.catalog.keys.create("of this", ["read"], collections=[first, second])
+    library.catalog.keys.revoke(key.id)  # what it has warmed is there all the same
+    evict(library, models, first)
+    assert dropped == [own, own | set(families_of(identity, chunks, border_around(first)))]
 
 
 def test_what_others_have_too_is_not_evicted(library: Library, models: Models) -> None:

@@ -20,6 +20,7 @@ from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.serving_records import Scope
 from app.library.catalog.tables import now
 from app.server.key_watch import KeyWatch
+from app.server.problems import RefusedRequest
 from app.server.service import Service, model_name
 from tests.app.server.event_streams import asked
 from tests.app.server.serving import beside, serving
@@ -167,3 +168,48 @@ def test_a_catalog_that_is_away_ends_no_answer() -> None:
     asyncio.run(never())
     watch.close()
     assert len(looks) > 1
+
+
+def test_a_fault_of_a_look_or_of_one_end_keeps_no_other_from_ending() -> None:
+    looks, ended = list[Collection[str]](), list[str]()
+
+    def lapsed(ids: Collection[str]) -> Collection[str]:
+        looks.append(ids)
+        if len(looks) == 1:
+            raise KeyError("a row that nobody expects")
+        return ids
+
+    def broken(_: RefusedRequest) -> None:
+        raise TypeError("a bug in what ends")
+
+    watch = KeyWatch(lapsed)
+    with watch.watching("a", broken), watch.watching("b", lambda _: ended.append("b")):
+        wait_until(lambda: bool(ended), ENDS_S)
+    with watch.watching("c", lambda _: ended.append("c")):
+        wait_until(lambda: ended == ["b", "c"], ENDS_S)
+    watch.close()
+
+
+def test_where_there_is_no_thread_a_key_is_refused_and_the_next_one_is_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    looks, ended = list[Collection[str]](), list[str]()
+
+    def lapsed(ids: Collection[str]) -> Collection[str]:
+        looks.append(ids)
+        return ids
+
+    watch, idle = KeyWatch(lapsed), KeyWatch(lapsed)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(RefusedRequest, match="no thread left"), watch.watching("a", lambda _: ended.append("a")):
+            pytest.fail("nobody watches it")
+        assert asyncio.run(idle.end_of("a")).refused_with == 503
+    idle.close()  # whose thread never began
+    with watch.watching("b", lambda _: ended.append("b")):
+        wait_until(lambda: ended == ["b"], ENDS_S)
+    watch.close()
+    assert [set(ids) for ids in looks] == [{"b"}], "nothing is left of the one that was refused"

@@ -98,6 +98,16 @@ def test_deletions_of_many_tell_of_each(journal: Journal, make_variant: Any, kin
     assert not journal.has_gone(make_variant((1, 2, 3), border="b").key, {"other"})
 
 
+def test_of_a_family_that_goes_all_has_gone_but_what_stays(journal: Journal, make_variant: Any) -> None:
+    gone, stays = make_variant(context=("a",)).key, make_variant(context=("b",)).key
+    journal.add([RemoteTask(Kind.FAMILY, (gone.family, stays.digest))])
+    assert journal.has_gone(gone, {gone.chunk})
+    assert not journal.has_gone(stays, {stays.chunk})
+    journal.add([RemoteTask(Kind.FAMILY, (gone.family,))])  # it stays no longer
+    assert journal.has_gone(stays, {stays.chunk})
+    assert journal.waiting() == {Kind.FAMILY: 1}, "one family is told of once"
+
+
 def test_uploads_are_bounded_and_deletions_are_not(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 3)
     assert not journal.add(UPLOADS)

@@ -144,7 +144,9 @@ def test_families_leave_the_bucket_but_for_what_stays(machine: OpenMachine, fold
     for variant in (gone, stays, whole, other):
         two.put(variant)
     settled(two)
+    assert len(one.variants(gone.key.family)) == 2
     one.drop_families({gone.key.family: {stays.key.digest}, whole.key.family: set()})
+    assert [info.key for info in one.variants(gone.key.family)] == [stays.key], "at once"
     settled(one)
     assert digests_in(one) == {stays.key.digest, other.key.digest}
 
