@@ -142,7 +142,7 @@ def test_what_is_not_computed_over_is_whole_before_vllm_goes_on(pair: Pair, thre
 def test_layers_that_do_not_come_cost_time_alone(
     pair: Pair, linker: str, segments: Sequence[Segment], caplog: pytest.LogCaptureFixture
 ) -> None:
-    threads = DiskThreads(1, "test-layers", 0.3)
+    threads = DiskThreads(1, "test-layers", 1.5)  # longer than a busy machine takes to read a layer
     loader = watching(threads, len(segments) - 1, opens=False)
     found = made(pair, segments, linker, loader)
     loader.gate.opened.set()
