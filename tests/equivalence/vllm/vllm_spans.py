@@ -61,7 +61,10 @@ def compute(spans: SpanRunner, ids: tuple[int, ...], rows: Any, first: int = 3) 
 def place(spans: SpanRunner, k: torch.Tensor, v: torch.Tensor, *starts: int, skip: int = 0) -> None:
     """The same KV at each of these places."""
     room = spans.room(TOKENS)
-    spans.write(room, [spans.place(Block(start, 0, k, v), room) for start in starts], blocks(spans), skip)
+    placed = [Block(start, 0, k, v) for start in starts]
+    for block in placed:
+        spans.place(block, room)
+    spans.write(room, [block.span for block in placed], blocks(spans), skip)
 
 
 def test_a_prompt_of_garbage_in_ascending_slices_equals_stock(pair: Pair, spans: SpanRunner) -> None:
