@@ -9,7 +9,9 @@ from typing import Any
 from vllm.distributed import get_tensor_model_parallel_rank
 
 from ragcache.engine.vllm.connector import KVConnectorRole, RagcacheConnector
+from ragcache.loader import climb
 from ragcache.loader.cake import CakeLoader
+from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.rates import Rates, Work
 
@@ -19,8 +21,8 @@ DELAYS_S = (0.0, 0.04, 0.0, 0.1, 0.02, 0.3, 0.0, 0.06)  # of the reads of the se
 class FixedRates(Rates):
     """What is computed here takes no time, so rates that learnt would have all of it computed."""
 
-    def __init__(self) -> None:
-        super().__init__({"work": [0.0, 1e-3, 0.0, 0.0], "loads": {"disk": [0.0, 1.5e-6, 0.1]}})
+    def __init__(self, compute_s: float = 1e-3) -> None:
+        super().__init__({"work": [0.0, compute_s, 0.0, 0.0], "loads": {"disk": [0.0, 1.5e-6, 0.1]}})
 
     def observe(self, work: Work, seconds: float) -> None:
         pass
@@ -40,3 +42,21 @@ class SkewedConnector(RagcacheConnector):
         delays = cycle(DELAYS_S if get_tensor_model_parallel_rank() else (0.0,))
         threads = DiskThreads(1, "test-skewed", 600.0)
         self.worker.loader = CakeLoader(threads, pace=lambda nbytes: sleep(next(delays)), claims=False)
+
+
+class LayeredConnector(RagcacheConnector):
+    """Each layer by itself, from disks that are slow at other times; all that is read would come amid the pass."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any):
+        super().__init__(vllm_config, role, kv_cache_config)
+        climb.READ_BYTES = 1
+        if self._scheduler is not None:
+            self._scheduler.pace.rates = FixedRates(compute_s=1.0)
+
+    def attach_runner(self, runner: Any) -> None:
+        super().attach_runner(runner)
+        rank = get_tensor_model_parallel_rank()
+        delays = cycle(DELAYS_S[rank:] + DELAYS_S[:rank])
+        threads = DiskThreads(1 + rank, "test-layers", 600.0)
+        self.worker.loader = LayerwiseLoader(threads, pace=lambda nbytes: sleep(next(delays) / 4))
+        self.worker._rates = FixedRates()
