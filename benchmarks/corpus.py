@@ -63,6 +63,12 @@ def prompt_chunks(
     return fill(shuffled([chunk for document in documents for chunk in document], seed), tokens - others)
 
 
+def holding(documents: Iterable[Sequence[Chunk]], chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
+    """Documents that hold chunks of a prompt, and what was cut to fill it by itself."""
+    wanted = {chunk.hash for chunk in chunks}
+    return with_cut((document for document in documents if wanted & {chunk.hash for chunk in document}), chunks)
+
+
 def with_cut(documents: Iterable[Sequence[Chunk]], chunks: Iterable[Chunk]) -> list[Sequence[Chunk]]:
     """The documents, and each of the chunks that is in none of them, cut as it was to fill a prompt, as its own."""
     found = list(documents)

@@ -22,7 +22,6 @@ MODEL = "model"
 SHAPE_NAMES = (MODEL, "mha", "gqa", "gqa8")
 # Seconds of loading over seconds of computing, times Gbps: 5.62 and 1.21 times of Cake's own at 7 Gbps.
 PAPER_RATIO = 5.62 / 1.21 * 7.0
-UNITS = 2 * 2  # bytes of K and of V in 16 bits, for each element
 
 
 def parse_utilisation(text: str, flag: str) -> tuple[float, ...]:

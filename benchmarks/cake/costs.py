@@ -9,11 +9,15 @@ from itertools import accumulate
 from statistics import median
 
 from app.models.loading import TorchModel
+from benchmarks.cake import PAPER_RATIO
 from benchmarks.cake.conditions import Conditions
 from benchmarks.timing import first_token, interleaved, timed
 from ragcache.cache import ChunkCache
+from ragcache.engine import EngineSpec
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.types import Chunk, Segment
+
+UNITS = 2 * 2  # bytes of K and of V in 16 bits, for each element
 
 
 @dataclass(frozen=True)
@@ -80,3 +84,11 @@ def plain_seconds(parts: TorchModel, system: Segment, chunks: Sequence[Chunk], r
     engine.compute(system.ids, range(len(system)), buffer)
     behind = range(len(system), len(system) + len(ids))
     return median([timed(partial(engine.compute, ids, behind, buffer)) for _ in range(rounds + 1)][1:])
+
+
+def paper_seconds_per_byte(plain: float, spec: EngineSpec, kv_heads: int, chunks: Sequence[Chunk]) -> float:
+    """Of a disk of 1 Gbps of the paper, where all chunks take so long to compute in one go; of a model with so many
+    heads of K and V, whatever the KV is stored in.
+    """
+    elements = spec.layers * kv_heads * spec.head_dim * sum(map(len, chunks))
+    return plain * PAPER_RATIO / (elements * UNITS)

@@ -11,9 +11,9 @@ from tqdm import tqdm
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
-from benchmarks.cake import ASYNC, EXACT, LAYER, PAPER_RATIO, REAL, UNITS, CakeBenchOptions
+from benchmarks.cake import ASYNC, EXACT, LAYER, REAL, CakeBenchOptions
 from benchmarks.cake.conditions import Conditions
-from benchmarks.cake.costs import plain_seconds
+from benchmarks.cake.costs import paper_seconds_per_byte, plain_seconds
 from benchmarks.cake.prompt import AGAINST, ColdPrompt, ColdStore
 from benchmarks.cake.shapes import paper_heads, shaped
 from benchmarks.corpus import prompt_chunks, read_texts, split_documents, with_cut
@@ -92,9 +92,8 @@ def prompts(
         for each, codec, kind in product(options.chunk_tokens, options.codecs, options.kinds):
             chunks = prompt_chunks(parts.template, by_length[each], tokens, QUESTION, options.seed)
             if not seconds_per_byte:  # one disk for all of them
-                elements = spec.layers * paper_heads(parts, shape) * spec.head_dim * sum(map(len, chunks))
-                seconds_per_byte = plain_seconds(parts, system, chunks, options.cost_rounds) * PAPER_RATIO
-                seconds_per_byte /= elements * UNITS
+                plain = plain_seconds(parts, system, chunks, options.cost_rounds)
+                seconds_per_byte = paper_seconds_per_byte(plain, spec, paper_heads(parts, shape), chunks)
             with bench_folder(parts.settings.cache_dir) as folder:
                 store = stored(parts, kind, by_length[each], chunks, codec, folder)
                 told = {"shape": shape, "codec": codec}

@@ -14,15 +14,16 @@ from tqdm import tqdm
 
 from app.models.loading import VllmModel
 from app.settings import Settings
-from benchmarks.cake import CHUNKS, LAYER, MODEL, PAPER_RATIO, SYNC, THROTTLED, UNITS, CakeBenchOptions
+from benchmarks.cake import CHUNKS, LAYER, MODEL, SYNC, THROTTLED, CakeBenchOptions
 from benchmarks.cake.conditions import ToldLoader
+from benchmarks.cake.costs import paper_seconds_per_byte
 from benchmarks.cake.prompt import AGAINST, COMPUTE, LOADED, LOADERS, PATIENCE, ColdStore, computed_share, stored_bits
-from benchmarks.corpus import prompt_chunks, split_documents, with_cut
+from benchmarks.corpus import holding, prompt_chunks, split_documents
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, Value, common_settings, publish
 from benchmarks.timing import Case, interleaved, median_ttft, paired
 from benchmarks.ttft.measurement import CONTEXT, QUESTION
-from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
+from benchmarks.vllm_model import empty_store, one_token, open_vllm, vllm_cache
 from ragcache.errors import ConfigError
 from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
@@ -73,7 +74,7 @@ def _prompts(parts: VllmModel, texts: Sequence[str], options: CakeBenchOptions) 
             chunks = prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed)
             for codec in options.codecs:
                 with bench_folder(parts.settings.cache_dir) as folder:
-                    store = _stored(parts, with_cut(documents, chunks), chunks, codec, folder)
+                    store = _stored(parts, documents, chunks, codec, folder)
                     yield VllmPrompt(parts, chunks, store, each, options)
 
 
@@ -82,9 +83,8 @@ def _stored(
 ) -> ColdStore:
     cache, system = vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT), parts.template.system()
     disk, ram = open_store(folder, 0, None, codec), open_store(None, None, None, codec)
-    wanted = {chunk.hash for chunk in chunks}
-    needed = [document for document in documents if wanted & {chunk.hash for chunk in document}]
-    for variant in (cache.system_variant(system), *(one for each in needed for one in cache.ingest(system, each))):
+    captured = (one for document in holding(documents, chunks) for one in cache.ingest(system, document))
+    for variant in (cache.system_variant(system), *captured):
         disk.put(variant)
         ram.put(variant)
     return ColdStore(disk, ram, folder, codec)
@@ -102,8 +102,7 @@ class VllmPrompt:
         parts.engine.use_store(store.ram)
         cases = {linker: partial(self._asked, linker) for linker in (options.linker, "full")}
         self._linked, plain = map(median_ttft, interleaved(cases, options.rounds).values())
-        elements = spec.layers * spec.kv_heads * spec.head_dim * sum(map(len, chunks))
-        self._seconds_per_byte = plain * PAPER_RATIO / (elements * UNITS)  # of a disk of 1 Gbps
+        self._seconds_per_byte = paper_seconds_per_byte(plain, spec, spec.kv_heads, chunks)
         self.bits = stored_bits(store.folder, [info.key for info in self._infos()])
 
     def _infos(self) -> Iterator[VariantInfo]:
@@ -133,9 +132,7 @@ class VllmPrompt:
 
     def _asked(self, linker: str) -> Report:
         self._parts.engine.forget_prefixes()
-        generation = self._cache.generate(self._segments, max_tokens=1, linker=linker)
-        list(generation)
-        return generation.report
+        return one_token(self._cache, self._segments, linker)
 
     def _row(self, name: str, speed: float, found: Mapping[str, Sequence[Report]]) -> Row:
         reports, computes = found[name], name == COMPUTE

@@ -18,19 +18,19 @@ from tqdm import tqdm
 from app.models.loading import VllmModel
 from app.settings import Settings
 from benchmarks.caches import forget_pages
-from benchmarks.corpus import prompt_chunks, split_documents, with_cut
+from benchmarks.corpus import holding, prompt_chunks, split_documents
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.timing import EXACT, FLOOR, STOCK, TURN, Case, measured_rows
 from benchmarks.ttft import TtftBenchOptions
 from benchmarks.ttft.measurement import CONTEXT, QUESTION
-from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
+from benchmarks.vllm_model import empty_store, one_token, open_vllm, outputs, vllm_cache
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.requests import link_params
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Segment, Text
+from ragcache.types import Segment, Text
 
 if TYPE_CHECKING:  # vLLM is not everywhere
     from ragcache.engine.vllm.engine import VllmEngine
@@ -59,18 +59,12 @@ def _lengths(parts: VllmModel, texts: Sequence[str], options: TtftBenchOptions) 
         disk.put(cache.system_variant(system))
         for tokens in tqdm(options.tokens, desc="ttft", unit="length"):
             chunks = prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed)
-            for document in _documents(documents, chunks):
+            for document in holding(documents, chunks):
                 for variant in cache.ingest(system, document):
                     disk.put(variant)
             places = Places(parts.engine, cache, disk, kept, parts.template.question(AGAIN).ids)
             rows += _measure(places, (system, *chunks, question), options)
     return rows
-
-
-def _documents(documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
-    """Those that hold chunks of the prompt, and what was cut to fill it by itself."""
-    wanted = {chunk.hash for chunk in chunks}
-    return with_cut((document for document in documents if wanted & {chunk.hash for chunk in document}), chunks)
 
 
 class Places:
@@ -88,9 +82,7 @@ class Places:
             forget_pages(self._folder)
         if place != EXACT:  # it comes right after stock, whose blocks it finds
             engine.forget_prefixes()
-        generation = self._cache.generate(segments, max_tokens=1, linker=linker)
-        list(generation)
-        return generation.report
+        return one_token(self._cache, segments, linker)
 
     def second_turn(self, segments: Sequence[Segment], linker: str) -> Report:
         engine = self._engine
@@ -102,9 +94,7 @@ class Places:
         ids = [token for segment in segments for token in segment.ids]
         answer = [token for output in outputs(engine, ids, params) for token in output.outputs[0].token_ids]
         behind = Text((*question.ids, *answer, *self._again))
-        generation = self._cache.generate([*before, behind], max_tokens=1, linker=linker)
-        list(generation)
-        return generation.report
+        return one_token(self._cache, [*before, behind], linker)
 
 
 def _measure(places: Places, segments: Sequence[Segment], options: TtftBenchOptions) -> list[Row]:

@@ -61,6 +61,11 @@ class PieceLoaded:
     incidents: tuple[str, ...] = ()
     read: tuple[float, float] | None = None  # from when until when, by perf_counter
 
+    def teach(self, rates: Rates, tier: str = "") -> None:
+        """What its reading took, if that is over. `tier`: which it is counted for, where that is another."""
+        if self.seconds != UNKNOWN:
+            rates.observe_load(tier or self.tier, self.nbytes, self.seconds)
+
 
 @dataclass(frozen=True)
 class Block:

@@ -133,7 +133,7 @@ class _Layers(Loading):
         now = self._clock()
         climb.seconds += max(0.0, now - max(began, self._moved))
         climb.span = (climb.span[0] if climb.span else began, now)
-        self._moved, climb.reading, climb.task = now, False, None
+        self._moved, climb.task = now, None
         climb.lost = climb.lost or part is None
         if part is not None:
             climb.parts.append(part)

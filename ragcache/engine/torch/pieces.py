@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ragcache.engine import LinkSource
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.link_job import LinkJob
-from ragcache.loader import SYSTEM, UNKNOWN, Delivery, PieceLoaded
+from ragcache.loader import SYSTEM, Delivery, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.policy import Rates, Work, first_pass
 from ragcache.report import Report
@@ -117,9 +117,9 @@ class PiecesLoading:
             self._job.note(PLACE, delivery.piece.index, started, ended)
 
     def _learn(self, loaded: PieceLoaded) -> None:
-        if (tier := self._job.planned_tier(loaded)) and loaded.seconds != UNKNOWN:
+        if tier := self._job.planned_tier(loaded):
             came_far = loaded.tier == BUCKET  # also what had left the disk by then
-            self._rates.observe_load(BUCKET if came_far else tier, loaded.nbytes, loaded.seconds)
+            loaded.teach(self._rates, BUCKET if came_far else tier)
 
     def _with_system(self, loaded: PieceLoaded) -> PieceLoaded:
         """A System segment that did not come is computed at once and stored, for all prompts to come."""

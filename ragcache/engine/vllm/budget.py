@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import get_args
 
 from ragcache.engine.vllm.jobs import CaptureJob, RequestJob
-from ragcache.engine.vllm.loaders import LoaderName, check_name
+from ragcache.engine.vllm.loaders import LoaderName
 from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Orders, Probe
 from ragcache.errors import ConfigError
 from ragcache.link_job import Phase
@@ -33,9 +33,9 @@ class LinkSettings:
         for name in ("share_exact", "captures"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: choose true or false")
-        if self.link_when not in (choices := get_args(LinkWhen)):
-            raise ConfigError(f"link_when is {self.link_when!r}: choose {' or '.join(choices)}")
-        check_name(self.loader)
+        for name, known in (("link_when", LinkWhen), ("loader", LoaderName)):
+            if getattr(self, name) not in (choices := get_args(known)):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(choices)}")
 
     @property
     def always(self) -> bool:

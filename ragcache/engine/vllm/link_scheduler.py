@@ -265,9 +265,9 @@ class LinkScheduler:
                 with self._linking(loaded.request):
                     job.loaded(piece := loaded.piece)
                     if isinstance(job, RequestJob) and job.planned_tier(piece):  # the workers alone have KV in RAM
-                        self.pace.loaded(piece)
-        for read in answers.read:
-            self.pace.loaded(read.piece)
+                        piece.teach(self.pace.rates)
+        for piece in answers.read:
+            piece.teach(self.pace.rates)
         for probed in answers.probed:
             if isinstance(job := self._jobs.get(probed.request), RequestJob):
                 with self._linking(probed.request):

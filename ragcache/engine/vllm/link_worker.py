@@ -27,13 +27,12 @@ from ragcache.engine.vllm.orders import (
     Orders,
     Probe,
     Probed,
-    Read,
     Timed,
 )
 from ragcache.engine.vllm.placement import Exchange, Linking, rooms_ahead
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import FAULTS, reason_of
-from ragcache.loader import UNKNOWN, Delivery, Loader, Loading, PieceLoaded
+from ragcache.loader import Delivery, Loader, Loading, PieceLoaded
 from ragcache.loader.reading import nothing, unused
 from ragcache.rates import Rates, Work
 from ragcache.store.base import KVStore
@@ -184,8 +183,7 @@ class LinkWorker:
             loaded = PieceLoaded(piece.index, None, incidents=(*loaded.incidents, told))
         if loaded is not None:
             self._answers.loaded.append(Loaded(request, loaded))
-            if loaded.seconds != UNKNOWN:
-                self._rates.observe_load(loaded.tier, loaded.nbytes, loaded.seconds)
+            loaded.teach(self._rates)
         if loaded is not None and loaded.chosen is not None:
             assert delivery.origin is not None, "a loader tells what it brought"  # else the request is not linked
             linking.has(piece, delivery.origin)
@@ -235,10 +233,10 @@ class LinkWorker:
         rows = [one.rows for one in slices]
         try:
             rooms = rooms_ahead(slices, self._linkings)
-            amid = LateLayers(self.spans, late(self._linkings, [one.request for one in slices]))
             if sum(one.tokens for one in slices) <= beside and not any(one.lags for one in slices):
                 self.spans.join(rows, rooms, partial(self._computed, slices), partial(self._spoil, slices))
                 return
+            amid = LateLayers(self.spans, late(self._linkings, [one.request for one in slices]))
             started = perf_counter()
             self.spans.compute(rows, rooms, amid.bring if amid else None)
             amid.end()
@@ -268,9 +266,9 @@ class LinkWorker:
 
     def _tell(self, amid: LateLayers) -> None:
         self._placed = self._placed or bool(amid)
+        self._answers.read += amid.read
         for loaded in amid.read:
-            self._answers.read.append(Read(loaded))
-            self._rates.observe_load(loaded.tier, loaded.nbytes, loaded.seconds)
+            loaded.teach(self._rates)
 
     def _spoil(self, slices: Sequence[Compute], error: Exception) -> None:
         """vLLM computes all from the first position that is not right: it may be about to show it to the question."""

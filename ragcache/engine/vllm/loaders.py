@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Literal, get_args
+from typing import Literal
 
 from ragcache.engine.vllm.cores import leave_cores
-from ragcache.errors import ConfigError
 from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.layerwise import LayerwiseLoader
@@ -22,8 +21,3 @@ def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter, name: LoaderN
     if name == "layerwise":
         return LayerwiseLoader(threads, clock=clock)
     return CakeLoader(threads, ahead=AHEAD, claims=False)
-
-
-def check_name(name: str) -> None:
-    if name not in (choices := get_args(LoaderName)):
-        raise ConfigError(f"loader is {name!r}: choose {' or '.join(choices)}")

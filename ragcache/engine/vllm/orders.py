@@ -120,13 +120,6 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Read:
-    """All of a piece has come, whose lower layers were told before."""
-
-    piece: PieceLoaded
-
-
-@dataclass(frozen=True)
 class Looked:
     """What had been loaded by then was told."""
 
@@ -179,7 +172,7 @@ class Answers:
 
     looked: list[Looked] = field(default_factory=list)
     loaded: list[Loaded] = field(default_factory=list)
-    read: list[Read] = field(default_factory=list)
+    read: list[PieceLoaded] = field(default_factory=list)  # all of each, whose lower layers were told before
     probed: list[Probed] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)

@@ -22,7 +22,7 @@ from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
 from ragcache.linking.base import Linker, Positions
 from ragcache.linking.focus import probes
-from ragcache.loader import UNKNOWN, PieceLoaded, SegmentPiece
+from ragcache.loader import SegmentPiece
 from ragcache.loader.threads import Clock, DiskThreads, Task
 from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Terms, Work, first_pass, plain_seconds, worthwhile
@@ -75,10 +75,6 @@ class Pace:
         """
         self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
         self.rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
-
-    def loaded(self, piece: PieceLoaded) -> None:
-        if piece.seconds != UNKNOWN:
-            self.rates.observe_load(piece.tier, piece.nbytes, piece.seconds)
 
     def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
         """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""

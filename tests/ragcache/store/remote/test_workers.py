@@ -21,9 +21,11 @@ from ragcache.store import open_store
 from ragcache.store.base import BUCKET
 from ragcache.store.codec import CODECS
 from ragcache.store.nearness import AT
+from ragcache.types import Variant
 from tests.buckets import Proxy, S3Bucket
 from tests.ragcache.store.remote.conftest import OpenMachine, object_of, settled
 from tests.ragcache.store.test_contract import assert_kept
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -50,15 +52,21 @@ def test_a_rank_brings_its_own_heads_and_the_whole_file(
     assert kept.read_bytes() == object_of(Path(folder_url.removeprefix("file://")), variant.key).read_bytes()
 
 
+def far_away(machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any) -> Variant:
+    """What another machine has put: two looks and an object, each later than a prompt waits."""
+    variant: Variant = make_variant(tuple(range(37)))
+    one = machine("one", far.url)
+    one.put(variant)
+    settled(one)
+    network.latency_s = 1.0
+    return variant
+
+
 def test_what_another_process_planned_is_looked_for_with_patience(
     machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any
 ) -> None:
     """Also while those who plan are in a hurry, since the bucket was late."""
-    variant = make_variant(tuple(range(37)))
-    one = machine("one", far.url)
-    one.put(variant)
-    settled(one)
-    network.latency_s = 1.0  # two looks and an object, each later than a prompt waits
+    variant = far_away(machine, far, network, make_variant)
     patient = machine("patient", far.url, patience_s=60.0)
     patient._catalog._hurried_until[False] = inf
     entry = patient.bring(variant.key)
@@ -71,22 +79,20 @@ def test_patience_ends_with_the_first_that_is_late(
     machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any
 ) -> None:
     """Each of a prompt's chunks would cost it anew."""
-    network.latency_s = 5.0
+    variant = far_away(machine, far, network, make_variant)
     patient = machine("patient", far.url, patience_s=0.1)
-    assert patient.bring(make_variant(tuple(range(37))).key) is None
-    patient._patience_s = 1e6
     assert patient.bring(make_variant(tuple(range(41))).key) is None
+    patient._patience_s = 1e6
+    assert patient.bring(variant.key) is None, "it would have come"
+    network.latency_s = 0.0
+    wait_until(lambda: not patient._catalog._looks, 60)  # or a connection would be left amid an answer
 
 
 @pytest.mark.parametrize("made", [SequentialLoader, partial(CakeLoader, claims=False), CakeLoader, LayerwiseLoader])
 def test_what_is_not_where_it_was_planned_is_waited_for_beside_the_disk(
     machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any, made: Callable[[DiskThreads], Loader]
 ) -> None:
-    variant = make_variant(tuple(range(37)))
-    one = machine("one", far.url)
-    one.put(variant)
-    settled(one)
-    network.latency_s = 1.0  # two looks and an object, each later than a prompt waits
+    variant = far_away(machine, far, network, make_variant)
     store, threads = machine("other", far.url, patience_s=60.0), DiskThreads(1, "test-beyond", 120.0)
     pieces = [SegmentPiece(0, 0, (variant.key,)), SegmentPiece(1, 37, (variant.key,), tier="disk", nbytes=9, tokens=37)]
     loading = made(threads).begin(pieces, store)
