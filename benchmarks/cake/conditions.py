@@ -79,7 +79,8 @@ class QueuedLoader(Loader):
         self._begun: tuple[Sequence[SegmentPiece], Loading] | None = None
 
     def arrived(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> None:
-        self._begun = (pieces, self._loader.begin(pieces, store, rates))
+        begun = self._loader.ahead(pieces, store, rates) or self._loader.begin(pieces, store, rates)
+        self._begun = (pieces, begun)
 
     def begin(
         self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0

@@ -1,20 +1,25 @@
 """Inside vLLM: linked chunks that are all loaded first, against those whose upper layers come while the lower ones are
-computed over. Where its front is computed meanwhile, the engine's own steps decide: see the torch engine's rows.
+computed over, and those that are read while their request waits in vLLM's queue. Where its front is computed meanwhile,
+the engine's own steps decide: see the torch engine's rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from time import perf_counter, sleep
+from typing import Any
 
 from tqdm import tqdm
 
 from app.models.loading import VllmModel
 from app.settings import Settings
-from benchmarks.cake import CHUNKS, LAYER, MODEL, SYNC, THROTTLED, CakeBenchOptions
+from benchmarks.cake import ASYNC, CHUNKS, LAYER, MODEL, SYNC, THROTTLED, CakeBenchOptions
 from benchmarks.cake.conditions import ToldLoader
 from benchmarks.cake.costs import paper_seconds_per_byte
 from benchmarks.cake.prompt import AGAINST, COMPUTE, LOADED, LOADERS, PATIENCE, ColdStore, computed_share, stored_bits
@@ -24,7 +29,10 @@ from benchmarks.output import Row, Value, common_settings, publish
 from benchmarks.timing import Case, interleaved, median_ttft, paired
 from benchmarks.ttft.measurement import CONTEXT, QUESTION
 from benchmarks.vllm_model import empty_store, one_token, open_vllm, vllm_cache
+from ragcache.engine.vllm.loaders import AHEAD
 from ragcache.errors import ConfigError
+from ragcache.loader import Loader
+from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
 from ragcache.planning import plan_prompt
@@ -42,14 +50,13 @@ def check(options: CakeBenchOptions) -> None:
         "--utilisations": options.utilisations != (1.0,),
         "--traces": bool(options.traces),
         "--shapes": options.shapes != (MODEL,),
-        "--preload": not set(options.preload) <= {SYNC, LAYER},
         "--disk": options.disk != THROTTLED,
         "--plot": options.plot is not None,
     }
     if wrong := [flag for flag, given in others.items() if given]:
         raise ConfigError(
-            f"inside vLLM {', '.join(wrong)} cannot be chosen so: give --kinds chunks --utilisations 1 --preload "
-            "sync,layer, or --engine torch"
+            f"inside vLLM {', '.join(wrong)} cannot be chosen so: give --kinds chunks --utilisations 1, "
+            "or --engine torch"
         )
 
 
@@ -57,7 +64,8 @@ def run(settings: Settings, texts: Sequence[str], options: CakeBenchOptions, out
     check(options)
     length = max(options.tokens) + ROOM
     rows: list[Row] = []
-    with open_vllm(settings, max_model_len=length, max_num_batched_tokens=length) as parts:
+    one: dict[str, Any] = {"max_num_seqs": 1} if ASYNC in options.preload else {}  # others wait
+    with open_vllm(settings, max_model_len=length, max_num_batched_tokens=length, **one) as parts:
         for prompt in _prompts(parts, texts, options):
             for speed in tqdm(options.bandwidths, desc="cake, vllm", unit="case"):
                 rows += prompt.rows(speed)
@@ -118,21 +126,37 @@ class VllmPrompt:
         return [self._row(name, speed, found) for name in found]
 
     def _case(self, preload: str, bytes_per_s: float, ending: ExitStack) -> Case:
-        pace = Throttle(bytes_per_s)
-        made = LOADERS[preload == LAYER, LOADED](DiskThreads(READERS, "ragcache-read", PATIENCE), pace=pace)
-        ending.callback(made.close)
-        loader = ToldLoader(made, bytes_per_s, self._linked) if preload == LAYER else made
+        pace, threads = Throttle(bytes_per_s), DiskThreads(READERS, "ragcache-read", PATIENCE)
+        loader: Loader = LOADERS[preload == LAYER, LOADED](threads, pace=pace)
+        loader = ToldLoader(loader, bytes_per_s, self._linked) if preload == LAYER else loader
+        loader = CakeLoader(threads, pace=pace, ahead=AHEAD, claims=False) if preload == ASYNC else loader
+        ending.callback(loader.close)
+        wait = self._options.wait * sum(info.nbytes for info in self._infos()) / bytes_per_s
 
         def asked() -> Report:
             self._parts.engine.use_loader(loader)
             pace.restart()
-            return self._asked(self._options.linker)
+            return self._queued(wait) if preload == ASYNC else self._asked(self._options.linker)
 
         return asked
 
     def _asked(self, linker: str) -> Report:
         self._parts.engine.forget_prefixes()
         return one_token(self._cache, self._segments, linker)
+
+    def _queued(self, wait: float) -> Report:
+        """Behind an answer that ends when it has waited so long; its first token counts from then."""
+        self._parts.engine.forget_prefixes()
+        before = self._cache.generate(self._segments[-1:], max_tokens=max(self._options.tokens), linker="full")
+        next(iter(before))
+        with ThreadPoolExecutor(1) as pool:
+            asked = perf_counter()
+            answer = pool.submit(one_token, self._cache, self._segments, self._options.linker)
+            sleep(wait)
+            before.close()
+            waited = perf_counter() - asked
+            report = answer.result()
+        return replace(report, ttft_s=report.ttft_s - waited)
 
     def _row(self, name: str, speed: float, found: Mapping[str, Sequence[Report]]) -> Row:
         reports, computes = found[name], name == COMPUTE
@@ -155,7 +179,7 @@ class VllmPrompt:
             "codec": self._store.codec,
             **dict.fromkeys(AGAINST),
         }
-        if name == LAYER and SYNC in found:
+        if name in (LAYER, ASYNC) and SYNC in found:
             mine, others = ([one.ttft_s for one in some] for some in (reports, found[SYNC]))
             ratio, high = paired(mine, others, self._options.seed)
             row |= {"over_load": 1 / ratio, "against_better": ratio, "against_better_high": high}

@@ -171,6 +171,12 @@ class Loader(ABC):
         `linking`: seconds of the first pass that is then computed over the pieces, through all layers.
         """
 
+    def ahead(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading | None:
+        """As `begin`, for a prompt that waits for its engine: it is read meanwhile, in one turn with all others that
+        wait so. None where nothing is read before it is taken.
+        """
+        return None
+
     @property
     def whole(self) -> Loader:
         """One that brings a piece at once, for a prompt that begins anew since some of it was lost."""

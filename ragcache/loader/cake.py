@@ -22,7 +22,7 @@ from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.beside import apart
 from ragcache.loader.expectation import Expectation, doubt, expected
-from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, bring
+from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, bring, in_memory
 from ragcache.loader.sequential import Patience, given_up
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.loader.waiting import Waiting
@@ -54,10 +54,18 @@ class CakeLoader(Loader):
     def begin(
         self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
     ) -> Loading:
-        known = rates or Rates()
+        return self._begin(pieces, store, rates)
+
+    def ahead(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+        return self._begin(pieces, store, rates, self)
+
+    def _begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None, turn: object = None
+    ) -> Loading:
+        known, told = rates or Rates(), (self._pace, self._clock, self._ahead, self._claims, turn)
 
         def begun(some: Sequence[SegmentPiece]) -> Loading:
-            return _Meeting(self._threads, some, store, known, self._pace, self._clock, self._ahead, self._claims)
+            return _Meeting(self._threads, some, store, known, *told)
 
         return begun(pieces) if self._claims else apart(pieces, begun)
 
@@ -93,13 +101,16 @@ class _Meeting(Loading):
         clock: Clock,
         ahead: int,
         claims: bool,
+        turn: object,
     ):
+        """`turn`: that of all prompts that wait for their engine; None of one that is taken at once."""
         self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
         self._ahead, self._claims = ahead, claims
+        self._turn, self._early = turn or self, turn is not None  # until it is taken there is time to read
         self._lock = threading.Lock()
-        # Who plans for whoever claims nothing here does not know what is in RAM here.
-        self._near = deque(piece for piece in pieces if piece.tier == RAM or not claims)
-        self._left = Waiting(piece for piece in pieces if piece.tier != RAM and claims)
+        self._near, self._left = deque[SegmentPiece](), Waiting()
+        for piece in pieces:
+            (self._near.append if self._may_be_at_hand(piece) else self._left.add)(piece)
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
         # Behind what is linked at once nothing can be computed ahead.
@@ -108,16 +119,21 @@ class _Meeting(Loading):
         self._patience = Patience(threads)
         self._read_on()
 
+    def _may_be_at_hand(self, piece: SegmentPiece) -> bool:
+        """Who plans for whoever claims nothing here does not know what is in RAM here."""
+        return piece.tier == RAM if self._claims else in_memory(self._store, piece)
+
     # -- the readers' side ------------------------------------------------------------------------------------------
 
     def _read_on(self) -> None:
         """Begin what may be begun."""
         while True:
             with self._lock:
-                piece = None if self._gives_up or len(self._reads) >= self._ahead else self._next
+                many = len(self._reads) >= self._ahead and not self._early
+                piece = None if self._gives_up or many else self._next
                 if piece is None or sum(read.piece.nbytes for read in self._reads) >= AHEAD_BYTES:
                     return
-                if self._computes and self._comes_too_late(piece):
+                if self._computes and not self._early and self._comes_too_late(piece):
                     return
                 self._left.remove(piece)
                 read = _Read(piece)
@@ -126,7 +142,7 @@ class _Meeting(Loading):
                 # Under the lock: who finds it in the list finds its task. No piece is lost, whatever fails.
                 self._reads.append(read)
                 try:
-                    read.task = self._threads.submit(partial(self._bring, read), self, far=piece.is_far)
+                    read.task = self._threads.submit(partial(self._bring, read), self._turn, far=piece.is_far)
                 except FAULTS as error:
                     read.task = Task(self._clock())
                     read.task.future.set_exception(error)
@@ -167,6 +183,7 @@ class _Meeting(Loading):
     # -- the taker's side -------------------------------------------------------------------------------------------
 
     def take(self) -> Delivery | None:
+        self._early = False
         while self._near:
             piece = self._near.popleft()
             if (found := at_hand(self._store, piece)) is not None:

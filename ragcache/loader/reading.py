@@ -10,6 +10,7 @@ from ragcache.errors import FAULTS, reason_of
 from ragcache.loader import Block, Delivery, PieceLoaded, SegmentPiece
 from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.nearness import Beyond
+from ragcache.store.ram import RamTier
 
 logger = logging.getLogger(__name__)
 # Of a prompt, at rest, that are read or have been and are not placed yet: a whole one would be held twice. One piece
@@ -69,6 +70,12 @@ def at_hand(store: KVStore, piece: SegmentPiece) -> Delivery | None:
         return None
     told = (entry.tier, entry.nbytes, origin.lineage.lossless, perf_counter() - started)
     return Delivery(piece, blocks, PieceLoaded(piece.index, 0, *told), origin)
+
+
+def in_memory(store: KVStore, piece: SegmentPiece) -> bool:
+    """As far as can be told without taking it."""
+    first = store.tiers()[0]
+    return bool(piece.keys) and isinstance(first, RamTier) and first.holds(piece.keys[0])
 
 
 def _blocks(entry: OpenEntry, start: int, pace: Pace | None, wanted: Callable[[], bool]) -> Iterator[Block]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +138,7 @@ class PromptNames:
         self._plain = request._block_hasher
         self._asked: LinkName | None = None
         self._given: LinkName | None = None
+        self.held = 0  # positions that the prefix cache had of it when it was named
 
     def link(self, name: LinkName) -> None:
         """Its KV will be linked."""
@@ -149,7 +150,9 @@ class PromptNames:
         self._asked = name
         try:
             self._give(name)
-            if plain > max(name.exact, self._held(self._request)):
+            linked = self._held(self._request)
+            self.held = max(plain, linked)
+            if plain > max(name.exact, linked):
                 self._give(name.behind(plain))
         except FAULTS:
             self._take_back()
@@ -205,6 +208,10 @@ class Leaders:
         self._names: dict[str, PromptNames] = {}  # of requests that are to be linked
         self._making: dict[bytes, str] = {}  # what is made, by whom
         self._made: dict[str, bytes] = {}  # the other way round
+
+    @property
+    def making(self) -> Container[bytes]:
+        return self._making
 
     @property
     def names(self) -> set[str]:

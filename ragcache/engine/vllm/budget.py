@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import get_args
 
 from ragcache.engine.vllm.jobs import CaptureJob, RequestJob
 from ragcache.engine.vllm.loaders import LoaderName
-from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Orders, Probe
-from ragcache.errors import ConfigError
+from ragcache.engine.vllm.orders import Capture, Compute, Drop, Fetch, Load, Orders, Probe
+from ragcache.errors import ConfigError, PromptError
 from ragcache.link_job import Phase
 from ragcache.policy import LinkWhen, Work
 
@@ -36,6 +36,15 @@ class LinkSettings:
         for name, known in (("link_when", LinkWhen), ("loader", LoaderName)):
             if getattr(self, name) not in (choices := get_args(known)):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(choices)}")
+
+    def allow(self, exchange: str, exchanges: Container[str], ranks: int) -> None:
+        """A capture that goes there. Raises PromptError or ConfigError."""
+        if exchange and exchange not in exchanges:
+            raise PromptError("it names an exchange that is not here: leave it out, and what is captured is stored")
+        if not exchange and not self.captures:
+            raise ConfigError("captures are off: this server's owner sets `captures` in kv_connector_extra_config")
+        if ranks > 1:
+            raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
 
     @property
     def always(self) -> bool:
@@ -127,6 +136,8 @@ class StepWork:
     probe: list[Probe] = field(default_factory=list)
     compute: list[Compute] = field(default_factory=list)
     capture: list[Capture] = field(default_factory=list)
+    fetch: tuple[Fetch, ...] = ()
+    forgo: tuple[str, ...] = ()
 
     def orders(
         self,
@@ -139,7 +150,8 @@ class StepWork:
     ) -> Orders:
         loads = (tuple(self.load), tuple(self.drop))
         parts = (*loads, tuple(self.probe), tuple(self.compute), tuple(self.capture))
-        return Orders(release, *parts, linked, (*linked, *gone, *failed), failed, idle)
+        finish = (*linked, *gone, *failed)
+        return Orders(release, *parts, linked, finish, failed, idle, fetch=self.fetch, forgo=self.forgo)
 
 
 def _runs(positions: Sequence[int]) -> int:

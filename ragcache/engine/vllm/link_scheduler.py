@@ -19,6 +19,7 @@ from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.plans import WAIT_S, Pace, Plans, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, LinkRequest, ReportRequest, read_request
+from ragcache.engine.vllm.waiting import WaitingPrompts
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
 from ragcache.link_job import LinkJob, Phase
 from ragcache.loader.threads import DiskThreads
@@ -53,7 +54,7 @@ class LinkScheduler:
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
         self.pace = Pace(pass_tokens, layers, always=settings.always, meets=settings.meets, clock=clock)
-        self._leaders = Leaders()
+        self._leaders, self._waiting = Leaders(), WaitingPrompts(token_bytes)
         self._plans = Plans(DiskThreads(PLANNERS, "ragcache-plan", settings.load_timeout_s, clock))
         self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
         self._jobs: dict[str, RequestJob | CaptureJob] = {}  # parked, in the order of arrival
@@ -77,7 +78,8 @@ class LinkScheduler:
         nothing. `foreign`: what else than the ids its KV depends on.
         """
         with self._linking(request):
-            asked = read_request(params, ids, self._settings.linker, self._fingerprint, self._allow)
+            allow = partial(self._settings.allow, exchanges=self.exchanges, ranks=self._ranks)
+            asked = read_request(params, ids, self._settings.linker, self._fingerprint, allow)
             if asked is not None and foreign:
                 raise PromptError(f"{foreign}: KV is named by token ids alone")
             if isinstance(asked, CaptureRequest):
@@ -98,15 +100,6 @@ class LinkScheduler:
         else:
             self._plans.begin(request, plan, names)
 
-    def _allow(self, exchange: str) -> None:
-        """A capture that goes there."""
-        if exchange and exchange not in self.exchanges:
-            raise PromptError("it names an exchange that is not here: leave it out, and what is captured is stored")
-        if not exchange and not self._settings.captures:
-            raise ConfigError("captures are off: this server's owner sets `captures` in kv_connector_extra_config")
-        if self._ranks > 1:
-            raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
-
     def _adopt_plans(self) -> None:
         for request, plan, names in self._plans.ready():
             with self._linking(request):
@@ -118,6 +111,8 @@ class LinkScheduler:
             return
         self._leaders.know(request, names, asked.name if isinstance(asked, NamedLinkage) else private_name())
         self._asked[request] = asked
+        if isinstance(asked, NamedLinkage):
+            self._waiting.joined(request, asked, names)
 
     @contextmanager
     def _linking(self, request: str) -> Iterator[None]:
@@ -135,6 +130,7 @@ class LinkScheduler:
 
     def _unlink(self, request: str, kind: str, reason: str) -> None:
         self._leaders.gone(request)
+        self._waiting.gone(request)
         asked = self._asked.pop(request, None)
         told = report.incidents if (report := self._report_of(request)) is not None else []
         done = "captured" if isinstance(asked, CaptureRequest) else "linked"
@@ -169,6 +165,7 @@ class LinkScheduler:
         judged = self.pace.judged(asked, computed) if computed < asked.plan.question else None
         if judged is None:
             del self._asked[request]
+            self._waiting.gone(request)
             self._leaders.give_up(request, computed)
             self.outcomes.reports.setdefault(request, LinkJob(asked, skip=computed).unlinked())
         else:
@@ -188,6 +185,7 @@ class LinkScheduler:
     def allocated(self, request: str, blocks: Sequence[int], external: int) -> None:
         """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
         self._started[request] = self._clock()
+        self._waiting.left(request)
         with self._linking(request):
             skip = (asked := self._asked[request]).tokens - external
             if isinstance(asked, CaptureRequest):
@@ -204,6 +202,7 @@ class LinkScheduler:
         self._positions.pop(request, None)
         self._tails.pop(request, None)
         self._leaders.gone(request)
+        self._waiting.gone(request)
         self._asked.pop(request, None)
         self._plans.drop(request)
         return self.outcomes.gone(request)
@@ -235,10 +234,11 @@ class LinkScheduler:
                 if not left.none:
                     tail = order(job, work, left, later, busy=budget.busy, others=others)
                     self._tails |= {} if tail is None else {job.request: tail}
+        quiet = not any(job.phase in (Phase.NEW, Phase.LOADING) for job in self._jobs.values())
+        work.fetch, work.forgo = self._waiting.orders(work.load, self._leaders.making, quiet=quiet)
         done, failed, self._failing = self._finished(), tuple(self._failing), set()
         gone, self._finishing = tuple(self._finishing), set()
-        orders = work.orders(release, done, gone, failed, idle=not budget.busy)
-        return self.pace.ordered(budget, orders)
+        return self.pace.ordered(budget, work.orders(release, done, gone, failed, idle=not budget.busy))
 
     def _needs_room(self, request: str) -> bool:
         return request in self._jobs and self._jobs[request].needs_room
@@ -293,6 +293,7 @@ class LinkScheduler:
         assert set(self._positions) <= set(self._asked), (self._positions, self._asked)
         assert set(self._tails) <= set(self._asked), (self._tails, self._asked)
         assert self._leaders.names <= set(self._asked), (self._leaders.names, self._asked)
+        assert self._waiting.requests <= set(self._asked), (self._waiting.requests, self._asked)
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
         assert not (self._finishing | self._failing) & set(self._asked)
         assert not set(self.outcomes.refusals) & {*self._asked, *self.outcomes.reports}

@@ -29,7 +29,7 @@ from ragcache.engine.vllm.orders import (
     Probed,
     Timed,
 )
-from ragcache.engine.vllm.placement import Exchange, Linking, rooms_ahead
+from ragcache.engine.vllm.placement import Exchange, Linking, ReadAhead, rooms_ahead
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import FAULTS, reason_of
 from ragcache.loader import Delivery, Loader, Loading, PieceLoaded
@@ -51,6 +51,7 @@ class LinkWorker:
         self.spans = spans
         self.exchanges: dict[str, Exchange] = {}
         self._linkings: dict[str, Linking] = {}
+        self._fetched = ReadAhead()
         self.loader, self._rates = loader or file_loader(), Rates()
         self._idle = self._placed = False  # in this step: nobody else runs; what had been read was placed
         self._answers = Answers()
@@ -60,6 +61,7 @@ class LinkWorker:
         """`beside`: so many rows may join the forward that vLLM runs next."""
         for request in orders.release:
             self._release(request)
+        self._fetched.obey(orders, partial(self.loader.ahead, store=self.store, rates=self._rates))
         for load in orders.load:
             with self._linking(load.request):
                 self._start(load)
@@ -138,7 +140,8 @@ class LinkWorker:
     def _start(self, load: Load) -> None:
         linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
         if not load.exchange:
-            linking.loading = self.loader.begin(load.pieces, self.store, self._rates, load.linking)
+            begin = partial(self.loader.begin, load.pieces, self.store, self._rates, load.linking)
+            linking.loading = self._fetched.take(load) or begin()
             return
         for piece in load.pieces:
             exchange = self.exchanges.get(load.exchange)  # none where whoever asked has left

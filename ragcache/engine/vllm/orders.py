@@ -24,6 +24,14 @@ class PromptRows:
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """Begin to read these pieces of a request that waits in vLLM's queue: its Load will place some of them, or all."""
+
+    request: str
+    pieces: tuple[SegmentPiece, ...]
+
+
+@dataclass(frozen=True)
 class Load:
     """Fetch these pieces and place them; positions before `skip` hold right KV already, shared with others."""
 
@@ -105,10 +113,13 @@ class Orders:
     failed: tuple[str, ...] = ()  # those of `finish` whose KV is not there: vLLM computes it
     idle: bool = False  # no request runs beside: waiting for a file delays nobody
     work: Work | None = None  # of the whole step, vLLM's own among it; None where its time would tell nothing
+    fetch: tuple[Fetch, ...] = ()
+    forgo: tuple[str, ...] = ()  # of whom something was fetched, and nothing will be loaded
 
     def __bool__(self) -> bool:
         work = self.probe or self.compute or self.capture
-        return bool(self.release or self.load or self.drop or work or self.finish)
+        read = self.fetch or self.forgo or self.load or self.drop
+        return bool(self.release or read or work or self.finish)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-from ragcache.engine.vllm.orders import Compute, Probe
+from ragcache.engine.vllm.orders import Compute, Load, Orders, Probe
 from ragcache.engine.vllm.taps import Recorder
 from ragcache.loader import Block, Delivery, Loading, PieceLoaded, SegmentPiece
 from ragcache.types import Lineage, Origin, Variant, VariantKey
@@ -27,6 +27,34 @@ class Exchange:
         handed = self.before[piece.index]
         loaded = PieceLoaded(piece.index, 0, HANDED, handed.nbytes, handed.lossless)
         return Delivery(piece, (Block.whole(handed, piece.start),), loaded, handed.origin)
+
+
+class ReadAhead:
+    """What is read for requests that wait in vLLM's queue."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, tuple[Sequence[SegmentPiece], Loading]] = {}
+
+    def obey(self, orders: Orders, ahead: Callable[[Sequence[SegmentPiece]], Loading | None]) -> None:
+        """`ahead`: of the loader that there is."""
+        for one in orders.fetch:
+            if (loading := ahead(one.pieces)) is not None:
+                self._begun[one.request] = (one.pieces, loading)
+        for request in orders.forgo:
+            if request in self._begun:
+                self._begun.pop(request)[1].stop()
+
+    def take(self, load: Load) -> Loading | None:
+        """With what is wanted now alone; None where nothing was begun, or more is wanted."""
+        pieces, loading = self._begun.pop(load.request, ((), None))
+        if loading is None:
+            return None
+        if not set(load.pieces) <= set(pieces):
+            loading.stop()
+            return None
+        for piece in set(pieces).difference(load.pieces):
+            loading.drop(piece.index)
+        return loading
 
 
 @dataclass

@@ -44,6 +44,9 @@ class StuckStore:
     def at_hand(self, key: VariantKey) -> None:
         return None
 
+    def tiers(self) -> tuple[StuckStore]:
+        return (self,)
+
 
 def pieces(count: int, nbytes: int) -> list[SegmentPiece]:
     keys = [VariantKey("f" * 64, "s" * 64, (), f"{place:064x}") for place in range(count)]

@@ -106,6 +106,7 @@ class NamesDouble:
         self.links: list[LinkName] = []
         self.given_up: list[int] = []
         self.lost = False  # what it was named behind
+        self.held = 0
         self._block = block
 
     def link(self, name: LinkName) -> None:

@@ -1,0 +1,123 @@
+"""Prompts that wait for their engine are read meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
+from pathlib import Path
+
+import pytest
+
+from benchmarks.caches import prefill_prompt
+from benchmarks.cake.conditions import QueuedLoader
+from ragcache.linkage import Linkage
+from ragcache.linking import make_linker
+from ragcache.loader import Loading, SegmentPiece
+from ragcache.loader.cake import AHEAD, CakeLoader
+from ragcache.loader.layerwise import LayerwiseLoader
+from ragcache.loader.threads import DiskThreads
+from ragcache.planning import first_address, plan_prompt
+from ragcache.rates import Rates
+from ragcache.store import open_store
+from ragcache.store.base import KVStore
+from tests.cold_prompts import ALL, LIMIT_S, Gate, assert_is_stock, ingested, met, over, prompt
+from tests.loaders import known_rates
+from tests.tiny import Tiny
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def threads() -> Iterator[DiskThreads]:
+    made = DiskThreads(1, "test-ahead", LIMIT_S)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(tiny: Tiny, tmp_path: Path) -> KVStore:
+    return ingested(tiny, tmp_path)
+
+
+def pieces_of(tiny: Tiny, store: KVStore) -> Sequence[SegmentPiece]:
+    plan, name = plan_prompt(prompt(), tiny.engine.spec.fingerprint, store), tiny.engine.spec.fingerprint
+    return Linkage(plan, make_linker("naive"), first_address(plan, name)).pieces()
+
+
+def slow_disk() -> Rates:
+    """From which nothing comes in the time in which all is computed."""
+    return known_rates(1e-6, 1.0)
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_time_to_wait_is_time_to_read(tiny: Tiny, store: KVStore, threads: DiskThreads, waited: bool) -> None:
+    gate = Gate(1000)
+    queued = QueuedLoader(CakeLoader(threads, pace=gate))
+    pieces = pieces_of(tiny, store)
+    if waited:
+        queued.arrived(pieces, store, slow_disk())
+        wait_until(lambda: gate.reads == len(pieces), LIMIT_S)
+        threads.submit(lambda: None).future.result(LIMIT_S)  # behind the last of them
+    made = prefill_prompt(over(tiny, store, queued, slow_disk()), prompt(), "naive")
+    assert waited == (met(made) == 0)
+    assert_is_stock(made, tiny)
+
+
+def test_what_is_in_memory_is_not_read(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
+    cold = ingested(tiny, tmp_path)
+    store = open_store(tmp_path, None, None, "raw")
+    pieces = pieces_of(tiny, cold)
+    for piece in pieces[::2]:
+        assert store.get(piece.keys[0]) is not None  # and from now on memory has it
+    gate = Gate(1000)
+    loading = CakeLoader(threads, pace=gate, ahead=AHEAD, claims=False).ahead(pieces, store)
+    wait_until(lambda: gate.reads == len(pieces[1::2]), LIMIT_S)
+    found = {one.piece.index: one.loaded.tier for one in loading.deliveries() if one.loaded is not None}
+    assert found == {piece.index: "disk" if place % 2 else "ram" for place, piece in enumerate(pieces)}
+    assert gate.reads == len(pieces[1::2])
+
+
+def test_the_disk_does_not_wait_for_what_is_in_memory(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
+    """Which may be placed piece by piece, between steps of others."""
+    cold = ingested(tiny, tmp_path)
+    store, pieces, gate = open_store(tmp_path, None, None, "raw"), pieces_of(tiny, cold), Gate(1000)
+    for piece in pieces[1:]:
+        assert store.get(piece.keys[0]) is not None
+    loading = CakeLoader(threads, pace=gate, ahead=AHEAD, claims=False).begin(pieces, store)
+    wait_until(lambda: gate.reads == 1, LIMIT_S)
+    assert len([one for one in loading.deliveries() if one.loaded is not None]) == len(pieces)
+
+
+def test_all_who_wait_have_one_turn(tiny: Tiny, store: KVStore, threads: DiskThreads) -> None:
+    """Whoever is to go on shares the disk with them as with one."""
+    gate, pieces = Gate(0), pieces_of(tiny, store)
+    loader = CakeLoader(threads, pace=gate, ahead=2 * ALL, claims=False)
+    waiting = [loader.ahead(pieces, store) for _ in range(3)]
+    taken = loader.begin(pieces, store)
+    assert taken.take() is None, "its reads have begun"
+    gate.opened.set()
+    list(taken.deliveries())
+    assert gate.reads <= 2 * len(pieces) + 3
+    for one in waiting:
+        one.stop()
+
+
+def test_no_more_is_read_than_may_lie_there(
+    tiny: Tiny, store: KVStore, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = pieces_of(tiny, store)
+    monkeypatch.setattr("ragcache.loader.cake.AHEAD_BYTES", sum(piece.nbytes for piece in pieces[-3:]))
+    gate = Gate(1000)
+    loading = CakeLoader(threads, pace=gate).ahead(pieces, store, slow_disk())
+    while awaited := [one for one in loading.awaited if not one.done()]:
+        wait(awaited)
+    wait_until(lambda: gate.reads == 3, LIMIT_S)
+    threads.submit(lambda: None).future.result(LIMIT_S)
+    assert gate.reads == 3
+    loading.stop()
+    assert loading.ended
+
+
+def test_layers_wait_for_their_taker(tiny: Tiny, store: KVStore, threads: DiskThreads) -> None:
+    """What comes first depends on what is then computed."""
+    begun: Loading | None = LayerwiseLoader(threads).ahead(pieces_of(tiny, store), store)
+    assert begun is None
