@@ -63,14 +63,22 @@ class Originals:
             with suppress(OSError):
                 fresh.unlink(missing_ok=True)
 
+    def check(self, hashes: Iterable[str]) -> None:
+        """Before documents are deleted that these go with. Raises CatalogError where nobody can tell whose they are."""
+        if self._there(hashes):
+            claimed_by_another(self._settings)
+
     def drop(self, hashes: Iterable[str]) -> None:
         """Those that no document has any more, and none that is coming will have."""
-        wanted = {one for one in hashes if _HASH.fullmatch(one) and self.path(one).exists()}
+        wanted = self._there(hashes)
         if not wanted or claimed_by_another(self._settings):
             return
         for one in self._unused(wanted):
             with suppress(OSError):
                 self.path(one).unlink(missing_ok=True)
+
+    def _there(self, hashes: Iterable[str]) -> set[str]:
+        return {one for one in hashes if _HASH.fullmatch(one) and self.path(one).exists()}
 
     def sweep(self) -> None:
         """What killed processes have left."""

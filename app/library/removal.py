@@ -31,23 +31,25 @@ class Removal:
 
 def remove_documents(library: Library, models: Models, collection: Collection, document_ids: Sequence[int]) -> Removal:
     """Ids that are not there are passed over. Raises CatalogError while an ingest runs."""
-    identities = identities_to_drop(library, models)
+    identities, originals = identities_to_drop(library, models), Originals(library)
     with library.catalog.alone(collection):
         sent = library.catalog.documents.contents(collection, SCHEME, document_ids)
+        originals.check(sent)
         removed = library.catalog.documents.delete(collection, document_ids)
-        Originals(library).drop(sent)
+        originals.drop(sent)
         indexes.catch_up(library, collection)
         return _with_kv(library, models, collection, removed, identities)
 
 
 def remove_collection(library: Library, models: Models, collection: Collection) -> Removal:
     """With its conversations, and all KV that is kept of any. Raises CatalogError while an ingest runs."""
-    identities = identities_to_drop(library, models)
+    identities, originals = identities_to_drop(library, models), Originals(library)
     with library.catalog.alone(collection):
         sent = library.catalog.documents.contents(collection, SCHEME)
+        originals.check(sent)
         unpin_collection(library, models, collection)
         removed = library.catalog.collections.delete(collection)
-        Originals(library).drop(sent)
+        originals.drop(sent)
         indexes.discard(library, collection)
         removal = _with_kv(library, models, collection, removed, identities, whole=True)
     library.catalog.discard_lock(collection)

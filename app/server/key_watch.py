@@ -10,10 +10,13 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from app.server.problems import LATER_S, RefusedRequest
 from ragcache.errors import FAULTS, RagcacheError
 
 LOOK_S = 2.0
+LOOK_FAULTS: tuple[type[Exception], ...] = (*FAULTS, SQLAlchemyError)
 _log = logging.getLogger(__name__)
 
 End = Callable[[RefusedRequest], None]
@@ -100,7 +103,7 @@ class KeyWatch:
     def _look(self, keys: Collection[str]) -> None:
         try:
             lapsed = self._lapsed(keys)
-        except FAULTS as error:  # no answer ends because the catalog is busy, and the next look may tell
+        except LOOK_FAULTS as error:  # no answer ends because the catalog is busy, and the next look may tell
             bug = not isinstance(error, RagcacheError)
             _log.warning("whether keys with answers under way are still good is not known: %s", error, exc_info=bug)
             return

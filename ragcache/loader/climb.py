@@ -99,7 +99,7 @@ class Climb:
         seconds, span = (self.seconds, self.span) if whole else (UNKNOWN, None)
         return PieceLoaded(self.piece.index, self.chosen, *told, seconds, tuple(self.incidents), span)
 
-    def close(self) -> None:
+    def taken_off(self) -> OpenEntry | None:
+        """For whoever closes it."""
         entry, self.entry = self.entry, None
-        if entry is not None:
-            entry.close()
+        return entry

@@ -20,7 +20,7 @@ from ragcache.errors import FAULTS
 from ragcache.loader import RECHECK_S, Delivery, Loader, Loading, PieceLost, SegmentPiece
 from ragcache.loader.climb import Climb, Part
 from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, nothing, unused
-from ragcache.loader.sequential import LATE, SequentialLoader
+from ragcache.loader.sequential import LATE, LATE_ONES, SequentialLoader
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
@@ -31,6 +31,8 @@ DEPTH = READERS  # reads of a prompt at a time
 
 def preload_depth(layers: int, computing: float, loading: float) -> int:
     """Layers to bring before the first is computed over, so that no later one is waited for. Equation 16."""
+    if computing <= 0.0:  # whoever takes computes nothing over them, or does not know of layers that are late
+        return layers
     if loading <= computing:
         return 1
     return min(layers, ceil((layers - 1) * (1.0 - computing / loading)) + 1)
@@ -77,7 +79,7 @@ class _Layers(Loading):
         # Those with a part to begin, that with the fewest layers first.
         self._next = [(0, place, climb) for place, climb in enumerate(self._climbs)]
         self._floor = 0  # the taker waits for this layer
-        self._late = set[bool]()  # whether a read of it was, from near and from far
+        self._late = Counter[bool]()  # pieces in a row that were, from near and from far
         self._moved = clock()  # when the last read ended, or the first began
         self._read_on()
 
@@ -125,6 +127,9 @@ class _Layers(Loading):
                 climb.reading = False
                 if ended:
                     self._ended(climb, place, part, began)
+                done = climb.taken_off() if climb.lost or not climb.wanted or climb.read == climb.layers else None
+            if done is not None:  # it may rise into RAM, which asks the disk: nobody waits for that with the lock
+                done.close()
             self._read_on()
 
     def _ended(self, climb: Climb, place: int, part: Part | None, began: float) -> None:
@@ -138,9 +143,8 @@ class _Layers(Loading):
         if part is not None:
             climb.parts.append(part)
             climb.read = part.end
-        if climb.lost or not climb.wanted or climb.read == climb.layers:
-            climb.close()
-        else:
+            self._late[climb.is_far] = 0
+        if not climb.lost and climb.wanted and climb.read < climb.layers:
             self._next.append((climb.read, place, climb))
 
     # -- the taker's side -------------------------------------------------------------------------------------------
@@ -181,18 +185,22 @@ class _Layers(Loading):
         return Delivery(climb.piece, part.blocks, whole, climb.origin)
 
     def _is_lost(self, climb: Climb) -> bool:
-        """Also where it does not come; what the disk has not given by then is not waited for as long again."""
+        """Also where it does not come in time, all of its reading together: after some such in a row the others, which
+        the disk has not given by then, are not waited for as long again.
+        """
         with self._lock:
             if climb.lost or climb.parts:
                 return climb.lost
-            task = climb.task
+            task, far = climb.task, climb.is_far
+            given_up = self._late[far] >= LATE_ONES
         if task is not None and task.future.done() and (error := task.future.exception()) is not None:
             if not isinstance(error, FAULTS):
                 raise error
             climb.incidents.append(unused(error))
             climb.lost = True
-        elif (far := climb.is_far) in self._late or (task is not None and self._threads.late(task)):
-            self._late.add(far)
+        elif given_up or self._threads.lasts(climb.seconds) or (task is not None and self._threads.late(task)):
+            with self._lock:
+                self._late[far] += 1
             climb.lost = True
             climb.incidents.append(LATE)
         return climb.lost
@@ -240,7 +248,8 @@ class _Layers(Loading):
         with self._lock:
             climb.wanted, task, climb.task = False, climb.task, None  # another may be read instead
             climb.parts.clear()
-            if not climb.reading:  # else whoever reads it does
-                climb.close()
+            done = None if climb.reading else climb.taken_off()  # else whoever reads it closes it
+        if done is not None:
+            done.close()
         if task is not None and not task.future.done():
             self._threads.give_up(task)

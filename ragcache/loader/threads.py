@@ -137,7 +137,13 @@ class DiskThreads:
             self._threads.append(thread)
 
     def _run(self, task: Task[T], call: Callable[[], T], client: int) -> None:
-        if not task.future.running() and not task.future.set_running_or_notify_cancel():
+        if task.future.running():  # it comes from the disk, so nobody could cancel it meanwhile
+            with self._lock:
+                given_up = task in self._given_up
+            if given_up:
+                task.future.set_exception(StoreError("nobody waits for it"))
+                return
+        elif not task.future.set_running_or_notify_cancel():
             return
         task.begun = self._moved = self._clock()
         share = self._errands.share()
@@ -152,16 +158,21 @@ class DiskThreads:
         try:
             task.future.set_result(call())
         except Beyond:
+            beyond = self._beyond()  # first: from when it is far it is theirs, also to give up
             with self._lock:
                 if task in self._given_up:
                     raise StoreError("nobody waits for it") from None
                 task.asked, task.begun, task.far = self._clock(), None, True
-            self._beyond()._put(task, call, client)
+            beyond._put(task, call, client)
 
     def late(self, task: Task[T]) -> bool:
         begun = task.begun  # which Beyond takes back meanwhile
         since = max(task.asked, self._of(task)._moved) if begun is None else begun
         return not task.future.done() and self._clock() - since > self._limit_s
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether that is too long, of reads that belong together."""
+        return seconds > self._limit_s
 
     def give_up(self, task: Task[T]) -> None:
         """Nobody waits for it any more."""

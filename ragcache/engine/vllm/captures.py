@@ -22,6 +22,8 @@ def captured(
     """Computes the next slice; what is complete is handed over, or stored -> why it was not."""
     if (reason := misnamed(capture, linking)) is not None:
         return f"not captured: {reason}"
+    if linking.loading is not None and linking.loading.lags:
+        return "not captured: upper layers of what stands before it have not come"
     if linking.recorder is None:
         lengths = [span.stop - span.start for _, span in sorted(linking.placed.items())]
         assert sum(lengths) == capture.start, (lengths, capture.start)

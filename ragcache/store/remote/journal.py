@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -59,12 +59,15 @@ class RemoteTask:
     ]  # UPLOAD, DELETE: engine, family, digest; FAMILY: it, digests that stay; CHUNK: border, chunk; …
     number: int = 0
     tries: int = 0
+    kept_as: str = field(default="", compare=False)  # by whoever told it: other versions may have had other names
 
     @property
     def name(self) -> str:
         """An upload and the deletion of one entry take each other's place, and so do deletions of one family, whatever
         stays of it.
         """
+        if self.kept_as:
+            return self.kept_as
         if self.kind in (Kind.UPLOAD, Kind.DELETE):
             return self.told[-1]
         return " ".join((self.kind, *(self.told[:1] if self.kind is Kind.FAMILY else self.told)))
@@ -116,7 +119,7 @@ class Journal:
             ).fetchall()
             claimed = [(now + CLAIM_S, self._bucket, name) for name, *_ in rows]
             connection.executemany("UPDATE tasks SET claimed = ? WHERE bucket = ? AND name = ?", claimed)
-        return [RemoteTask(Kind(kind), tuple(json.loads(told)), number, tries) for _, kind, told, number, tries in rows]
+        return [RemoteTask(Kind(row[1]), tuple(json.loads(row[2])), row[3], row[4], row[0]) for row in rows]
 
     def _first_deletion(self, connection: sqlite3.Connection) -> int:
         """Number of the first that is not done, which no upload may overtake: it would be deleted by it. One that

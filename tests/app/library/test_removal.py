@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import pytest
 
 from app.errors import CatalogError, MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.locks import lock_file
+from app.library.folder_claim import MARKER
+from app.library.originals import Originals
 from app.library.removal import Removal, remove_collection, remove_documents
 from app.models import Models
 from app.settings import Settings
@@ -31,6 +36,36 @@ def test_a_document_goes_with_its_kv_but_not_with_that_of_others(library: Librar
     assert len(before - files(library)) == 1
     assert remove_collection(library, models, other).kv_variants == 1
     assert kept.digest not in files(library)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_nothing_goes_where_nobody_can_tell_whose_its_file_is(
+    library: Library, models: Models, tmp_path: Path, whole: bool
+) -> None:
+    """And all of it does when that is mended."""
+    books = {"upload:/a.pdf": ("The secret of the mill.", "Nobody may read it.")}
+    collection = fill(library, models, books=books, kv=True)
+    file, content = tmp_path / "a.pdf", hashlib.sha256("\n".join(books["upload:/a.pdf"]).encode()).hexdigest()
+    file.write_bytes(b"%PDF")
+    originals = Originals(library)
+    originals.keep(file, content)
+    marker = library.settings.data_dir / MARKER
+    marker.write_bytes(b"\0" * 16)
+    document, before = library.catalog.documents.find(collection, "upload:/a.pdf"), files(library)
+    assert document is not None and before
+
+    def remove() -> Removal:
+        if whole:
+            return remove_collection(library, models, collection)
+        return remove_documents(library, models, collection, [document.id])
+
+    with pytest.raises(CatalogError, match="is damaged: delete it"):
+        remove()
+    assert library.catalog.documents.find(collection, "upload:/a.pdf") is not None
+    assert files(library) == before and originals.path(content).exists()
+    marker.unlink()
+    assert remove().documents == 1
+    assert len(files(library)) == 1 and not originals.path(content).exists(), "the System segment's alone stays"
 
 
 def test_the_index_files_forget_it(library: Library, models: Models) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,16 +90,24 @@ def test_the_disk_does_not_wait_for_what_is_in_memory(tiny: Tiny, tmp_path: Path
 
 def test_all_who_wait_have_one_turn(tiny: Tiny, store: KVStore, threads: DiskThreads) -> None:
     """Whoever is to go on shares the disk with them as with one."""
-    gate, pieces = Gate(0), pieces_of(tiny, store)
-    loader = CakeLoader(threads, pace=gate, ahead=2 * ALL, claims=False)
-    waiting = [loader.ahead(pieces, store) for _ in range(3)]
-    taken = loader.begin(pieces, store)
-    assert taken.take() is None, "its reads have begun"
+    gate, pieces, read = Gate(0), pieces_of(tiny, store), list[str]()
+
+    def pace(whose: str, nbytes: int) -> None:
+        read.append(whose)
+        gate(nbytes)
+
+    early, at_once = (
+        CakeLoader(threads, pace=partial(pace, whose), ahead=2 * ALL, claims=False) for whose in ("waits", "taken")
+    )
+    waiting = [early.ahead(pieces, store) for _ in range(3)]
+    taken = at_once.begin(pieces, store)
     gate.opened.set()
     list(taken.deliveries())
-    assert gate.reads <= 2 * len(pieces) + 3
     for one in waiting:
         one.stop()
+    until = len(read) - read[::-1].index("taken")
+    assert read.count("taken") == len(pieces)
+    assert read[:until].count("waits") <= len(pieces) + 2, "a turn of theirs for each, and what had begun"
 
 
 def test_no_more_is_read_than_may_lie_there(

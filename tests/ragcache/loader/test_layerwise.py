@@ -51,7 +51,8 @@ def linked(tiny: Tiny, store: KVStore, loader: Loader, linker: str = "naive") ->
         (5, 3.0, 2.0, 1),
         (5, 0.0, 2.0, 5),
         (30, 1.0, 3.0, 21),  # 29 · 2/3 = 19.3
-        (30, 0.0, 0.0, 1),
+        (30, 1.0, 0.0, 1),
+        (30, 0.0, 0.0, 30),  # of unknown size, for whoever computes nothing over them
         (1, 1.0, 9.0, 1),
     ],
 )

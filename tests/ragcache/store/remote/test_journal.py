@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -106,6 +107,23 @@ def test_of_a_family_that_goes_all_has_gone_but_what_stays(journal: Journal, mak
     journal.add([RemoteTask(Kind.FAMILY, (gone.family,))])  # it stays no longer
     assert journal.has_gone(stays, {stays.chunk})
     assert journal.waiting() == {Kind.FAMILY: 1}, "one family is told of once"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_an_older_version_has_told_ends_too(journal: Journal, ends: bool) -> None:
+    """Under the name that it had there; and uploads behind it go on."""
+    family, stays = "f" * 64, "d" * 64
+    row = ("s3://here", f"family {family} {stays}", Kind.FAMILY, json.dumps([family, stays]), 1)
+    with journal._open() as connection:
+        connection.execute(module._ADD, row)
+    journal.add(UPLOADS[:1])
+    assert journal.take((Kind.UPLOAD,), 1) == []
+    (journal.end if ends else journal.postpone)(told := journal.take((Kind.FAMILY,), 1))
+    assert [task.told for task in told] == [(family, stays)]
+    with journal._open() as connection:
+        ((tries, done),) = connection.execute("SELECT tries, done IS NOT NULL FROM tasks WHERE kind = 'family'")
+    assert (tries, done) == (int(not ends), int(ends))
+    assert len(journal.take((Kind.UPLOAD,), 1)) == int(ends)
 
 
 def test_uploads_are_bounded_and_deletions_are_not(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
