@@ -31,6 +31,7 @@ class Phase(Enum):
     PROBE = auto()  # to be ordered
     PROBING = auto()
     COMPUTE = auto()
+    STORE = auto()  # what a capture has computed
     DONE = auto()
 
 

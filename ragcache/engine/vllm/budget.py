@@ -14,6 +14,8 @@ from ragcache.errors import ConfigError, PromptError
 from ragcache.link_job import Phase
 from ragcache.policy import LinkWhen, Work
 
+MOST_STORING = 4  # captures: each is held in memory until it is written
+
 
 @dataclass(frozen=True)
 class LinkSettings:
@@ -138,6 +140,7 @@ class StepWork:
     capture: list[Capture] = field(default_factory=list)
     fetch: tuple[Fetch, ...] = ()
     forgo: tuple[str, ...] = ()
+    storing: int = 0  # captures that wait to be written
 
     def orders(
         self,
@@ -169,7 +172,7 @@ def order(
     `later`: what that step takes. It is `busy` with ordinary requests; to `others` it is left by what can wait.
     """
     if isinstance(job, CaptureJob):
-        if job.phase is Phase.COMPUTE and not job.holds_on(others):
+        if job.phase is Phase.COMPUTE and work.storing < MOST_STORING and not job.holds_on(others):
             work.capture.append(job.capture(left.tokens))
             left.tokens -= work.capture[-1].tokens
     elif job.phase is Phase.LOADING:

@@ -1,53 +1,112 @@
-"""KVGen's step on a worker: a segment is computed behind what was placed, slice by slice, and kept."""
+"""KVGen's step on a worker: a segment is computed behind what was placed, slice by slice, and kept. It is stored on a
+thread, since writing may take long, and every request's next token waits for vLLM's own.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
 from ragcache.address import address_of, lineage_of
-from ragcache.engine.vllm.orders import Capture
+from ragcache.engine.vllm.cores import leave_cores
+from ragcache.engine.vllm.orders import Answers, Capture, Incident, Stored
 from ragcache.engine.vllm.placement import Exchange, Linking
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import PromptError, StoreError
+from ragcache.errors import FAULTS, PromptError, reason_of
+from ragcache.loader.threads import DiskThreads, Task
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, System, Variant
 
 logger = logging.getLogger(__name__)
+STORE_S = 120.0  # of one: another process may have the index meanwhile
+
+
+class Storing:
+    """What was captured, on its way to the store. Used by one thread."""
+
+    def __init__(self, limit_s: float = STORE_S) -> None:
+        self._threads = DiskThreads(1, "ragcache-store", limit_s, initializer=leave_cores)
+        self._tasks: dict[str, Task[None]] = {}
+        self._refused: dict[str, str] = {}
+
+    def begin(self, request: str, store: KVStore, variant: Variant) -> None:
+        self._tasks[request] = self._threads.submit(partial(_put, store, variant))
+
+    def refuse(self, request: str, reason: str) -> None:
+        self._refused[request] = reason
+
+    @property
+    def awaited(self) -> list[Future[Any]]:
+        return [task.future for task in self._tasks.values()]
+
+    def tell(self, answers: Answers) -> None:
+        """What has ended since."""
+        refused, self._refused = self._refused, {}
+        for request, told in (*refused.items(), *self._ended()):
+            answers.stored.append(Stored(request))
+            answers.incidents += [] if told is None else [Incident(request, told)]
+
+    def _ended(self) -> Iterator[tuple[str, str | None]]:
+        """By request, why it was not stored; None where it was."""
+        for request, task in list(self._tasks.items()):
+            if not task.future.done() and not self._threads.late(task):
+                continue
+            del self._tasks[request]
+            if task.future.done():
+                yield request, _told(task.future.exception())
+            else:
+                self._threads.give_up(task)
+                yield request, "KV not stored: the cache folder did not take it in time: look at its disk"
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+def _put(store: KVStore, variant: Variant) -> None:
+    store.put(variant)
+
+
+def _told(error: BaseException | None) -> str | None:
+    if error is None:
+        return None
+    if not isinstance(error, FAULTS):
+        raise error
+    logger.warning("KV not stored", exc_info=error)
+    return f"KV not stored: {reason_of(error)}"
 
 
 def captured(
-    capture: Capture, linking: Linking, spans: SpanRunner, store: KVStore, exchanges: Mapping[str, Exchange]
-) -> str | None:
-    """Computes the next slice; what is complete is handed over, or stored -> why it was not."""
-    if (reason := misnamed(capture, linking)) is not None:
-        return f"not captured: {reason}"
+    capture: Capture,
+    linking: Linking,
+    spans: SpanRunner,
+    exchanges: Mapping[str, Exchange],
+    storing: Storing,
+    store: KVStore,
+) -> None:
+    """Computes the next slice; what is complete is handed over, or begun to be stored."""
+    reason = misnamed(capture, linking)
     if linking.loading is not None and linking.loading.lags:
-        return "not captured: upper layers of what stands before it have not come"
+        reason = "upper layers of what stands before it have not come"
+    if reason is not None:
+        storing.refuse(capture.request, f"not captured: {reason}")
+        return
     if linking.recorder is None:
         lengths = [span.stop - span.start for _, span in sorted(linking.placed.items())]
         assert sum(lengths) == capture.start, (lengths, capture.start)
         linking.recorder = spans.recorder(linking.room, lengths, len(capture.segment))
     spans.capture(capture.rows, linking.recorder)
     if not capture.last:
-        return None
+        return
     k, v, profile = linking.recorder.result()
     lineage = lineage_of(len(capture.segment), linking.behind)
     variant = Variant(capture.key, capture.segment.ids, k, v, profile, lineage)
     if not capture.exchange:
-        return _stored(variant, store)
-    if capture.exchange in exchanges:
+        storing.begin(capture.request, store, variant)
+    elif capture.exchange in exchanges:
         exchanges[capture.exchange].captured = variant
-    return None
-
-
-def _stored(variant: Variant, store: KVStore) -> str | None:
-    try:
-        store.put(variant)
-    except StoreError as error:
-        logger.warning("KV not stored: %s", error)
-        return f"KV not stored: {error}"
-    return None
 
 
 def misnamed(capture: Capture, linking: Linking) -> str | None:

@@ -265,6 +265,9 @@ class CaptureJob:
         if not self._waiting:
             self.phase = Phase.COMPUTE
 
+    def stored(self) -> None:
+        self.phase = Phase.DONE
+
     def holds_on(self, others: bool) -> bool:
         """Whether it leaves this step to them."""
         self._held = (self._held + 1) % EACH if self._asked.patient and others else 0
@@ -276,7 +279,7 @@ class CaptureJob:
         most = min(tokens, PATIENT) if self._asked.patient else tokens
         self._done = end = min(begin + max(1, most), len(segment))
         if end == len(segment):
-            self.phase = Phase.DONE
+            self.phase = Phase.DONE if self._asked.exchange else Phase.STORE
         positions = tuple(range(self._start + begin, self._start + end))
         rows = PromptRows(segment.ids[begin:end], positions, self._blocks)
         return Capture(self.request, rows, segment, self._start, self._asked.keys[-1], self._asked.exchange)

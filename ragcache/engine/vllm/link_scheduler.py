@@ -17,7 +17,7 @@ from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings, Rooms, St
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
-from ragcache.engine.vllm.plans import WAIT_S, Pace, Plans, plan_linkage
+from ragcache.engine.vllm.plans import PLANNERS, WAIT_S, Pace, Plans, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, LinkRequest, ReportRequest, read_request
 from ragcache.engine.vllm.waiting import WaitingPrompts
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
@@ -27,7 +27,6 @@ from ragcache.report import Report
 from ragcache.store.base import KVStore
 
 logger = logging.getLogger(__name__)
-PLANNERS = 4  # threads: one waits for a bucket while another plans
 
 
 class LinkScheduler:
@@ -218,6 +217,7 @@ class LinkScheduler:
             self._plans.wait(WAIT_S)  # instead of spinning
         self._adopt_plans()
         release, full, work = self._rooms.take_back(self._needs_room), False, StepWork()
+        work.storing = sum(job.phase is Phase.STORE for job in self._jobs.values())
         for request in [request for request in scheduled if request in self._tails]:
             work.compute.append(self._tails.pop(request))
             self._leaders.done(request)
@@ -275,6 +275,9 @@ class LinkScheduler:
         for told in answers.incidents:
             if (report := self._report_of(told.request)) is not None:
                 report.incidents.append(told.incident)
+        for stored in (self._jobs.get(one.request) for one in answers.stored):
+            if isinstance(stored, CaptureJob):
+                stored.stored()
         for timed in answers.timed:
             if (report := self._report_of(timed.request)) is not None:  # the seconds of all ranks together
                 report.seconds[timed.stage] = report.seconds.get(timed.stage, 0.0) + timed.seconds
@@ -289,11 +292,8 @@ class LinkScheduler:
 
     def check_integrity(self) -> None:
         """Assert that nothing outlives its request (for tests)."""
-        assert set(self._jobs) <= set(self._asked), (self._jobs, self._asked)
-        assert set(self._positions) <= set(self._asked), (self._positions, self._asked)
-        assert set(self._tails) <= set(self._asked), (self._tails, self._asked)
-        assert self._leaders.names <= set(self._asked), (self._leaders.names, self._asked)
-        assert self._waiting.requests <= set(self._asked), (self._waiting.requests, self._asked)
+        for known in (self._jobs, self._positions, self._tails, self._leaders.names, self._waiting.requests):
+            assert set(known) <= set(self._asked), (known, self._asked)
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
         assert not (self._finishing | self._failing) & set(self._asked)
         assert not set(self.outcomes.refusals) & {*self._asked, *self.outcomes.reports}

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import torch
 
-from ragcache.engine.vllm.captures import captured
+from ragcache.engine.vllm.captures import Storing, captured
 from ragcache.engine.vllm.late_layers import LateLayers, late, place
 from ragcache.engine.vllm.loaders import file_loader
 from ragcache.engine.vllm.orders import (
@@ -19,7 +19,6 @@ from ragcache.engine.vllm.orders import (
     Capture,
     Compute,
     Failed,
-    Incident,
     Load,
     Loaded,
     Looked,
@@ -51,7 +50,7 @@ class LinkWorker:
         self.spans = spans
         self.exchanges: dict[str, Exchange] = {}
         self._linkings: dict[str, Linking] = {}
-        self._fetched = ReadAhead()
+        self._fetched, self._storing = ReadAhead(), Storing()
         self.loader, self._rates = loader or file_loader(), Rates()
         self._idle = self._placed = False  # in this step: nobody else runs; what had been read was placed
         self._answers = Answers()
@@ -111,7 +110,7 @@ class LinkWorker:
     @property
     def busy(self) -> bool:
         """Whether something is still to come."""
-        return any(True for _ in self._loadings())
+        return bool(self._storing.awaited) or any(True for _ in self._loadings())
 
     def _loadings(self) -> Iterator[Loading]:
         for linking in self._linkings.values():
@@ -124,6 +123,7 @@ class LinkWorker:
         if loading:  # what came while it computed
             self._place_ready(perf_counter(), self._idle)
         self._answers.looked += [Looked(request, perf_counter()) for request in loading]
+        self._storing.tell(self._answers)
         self._placed = False
         answers, self._answers = self._answers, Answers()
         return answers or None
@@ -134,6 +134,7 @@ class LinkWorker:
 
     def close(self) -> None:
         self.loader.close()
+        self._storing.close()
 
     # -- load -------------------------------------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class LinkWorker:
         started, took = perf_counter(), False
         while True:
             loadings = list(self._loadings())
-            awaited = [future for loading in loadings for future in loading.awaited]
+            awaited = [*self._storing.awaited, *(future for loading in loadings for future in loading.awaited)]
             if idle and awaited:
                 wait(awaited, IDLE_WAIT_S, FIRST_COMPLETED)
             any_ready = bool(loadings) and self._place_ready(started, idle)
@@ -285,8 +286,7 @@ class LinkWorker:
     def _capture(self, capture: Capture) -> None:
         started = perf_counter()
         linking = self._linkings[capture.request]
-        if (told := captured(capture, linking, self.spans, self.store, self.exchanges)) is not None:
-            self._answers.incidents.append(Incident(capture.request, told))
+        captured(capture, linking, self.spans, self.exchanges, self._storing, self.store)
         self._spent(capture.request, "capture", started)
 
     def _spent(self, request: str, stage: str, started: float) -> None:

@@ -153,6 +153,13 @@ class Incident:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """What was captured is in the store, or will not be, of which an Incident tells."""
+
+    request: str
+
+
+@dataclass(frozen=True)
 class Failed:
     """What was done for a request broke: it is not linked."""
 
@@ -187,6 +194,7 @@ class Answers:
     probed: list[Probed] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+    stored: list[Stored] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     measured: list[Measured] = field(default_factory=list)
 

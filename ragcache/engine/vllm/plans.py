@@ -32,6 +32,7 @@ from ragcache.store.base import KVStore
 LOAD_STEPS = 2  # in which a request's pieces are ordered and placed
 PROBE_STEPS = 1  # more, where the linker asks what the question reads
 STEP_S = 0.001  # that a step takes in which nobody computes
+PLANNERS = 4  # threads: one waits for a bucket while another plans
 WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
 
 

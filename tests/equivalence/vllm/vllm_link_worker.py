@@ -151,9 +151,10 @@ def in_slices(pair: Pair, segments: list[Segment], variants: list[Variant], size
         positions = tuple(range(start + begin, start + min(begin + size, len(chunk))))
         rows = PromptRows(chunk.ids[begin : begin + size], positions, blocks)
         worker.obey(Orders(capture=(Capture("one", rows, chunk, start, variants[-1].key),)))
-    answers = worker.take_answers()
+    answers = Answers()
+    while not answers.stored:
+        answers = answers.joined(worker.take_answers() or Answers())
     worker.close()
-    assert answers is not None
     assert answers.failed == answers.incidents == []
     found = store.get(variants[-1].key)
     assert found is not None
@@ -202,9 +203,10 @@ def test_only_what_was_placed_is_named(open_pair: OpenPair, named: str, told: st
         end = len(system) + len(first)
         rows = PromptRows(second.ids, tuple(range(end, end + len(second))), blocks)
         worker.obey(Orders(capture=(Capture("one", rows, second, end, key),)))
-        answers = worker.take_answers()
+        answers = Answers()
+        while not answers.stored:
+            answers = answers.joined(worker.take_answers() or Answers())
         worker.close()
-    assert answers is not None
     assert len(answers.incidents) == (told is not None)
     assert all(str(told) in one.incident for one in answers.incidents)
     assert bool(store.variants(key.family)) is (told is None)

@@ -5,32 +5,34 @@ from typing import Any
 import pytest
 
 from ragcache.address import history_of
-from ragcache.engine.vllm import jobs
+from ragcache.engine.vllm import budget, jobs
 from ragcache.engine.vllm.budget import Budget, LinkSettings
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
-from ragcache.engine.vllm.orders import Answers, Failed, Incident, Loaded
+from ragcache.engine.vllm.orders import Answers, Failed, Incident, Loaded, Stored
 from ragcache.engine.vllm.requests import KEY, capture_params
 from ragcache.errors import ConfigError
 from ragcache.loader import PieceLoaded
 from ragcache.types import Segment, VariantKey
 from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler, arrive, plan
-from tests.tiny import Tiny
+from tests.tiny import Tiny, make_system
 
 SEGMENTS: list[Segment] = [SYSTEM, *DOCUMENT[:2]]
 IDS = [token for segment in SEGMENTS for token in segment.ids]
 
 
-def ask(scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment], patient: bool = False) -> VariantKey:
+def ask(
+    scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment], patient: bool = False, name: str = "a"
+) -> VariantKey:
     """-> the key that the last segment will have."""
-    keys = [VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)]
+    keys = [VariantKey(tiny.engine.spec.fingerprint, "", (), segments[0].hash)]
     for segment in segments[1:]:
         hashes = tuple(key.chunk for key in keys[1:])
         keys.append(VariantKey(keys[0].fingerprint, SYSTEM.hash, hashes, segment.hash, history_of(keys[1:])))
     ids = [token for segment in segments for token in segment.ids]
     scheduler.exchanges = {"exchange"} if patient else ()
     params = capture_params(segments, keys, "exchange" if patient else "", patient)
-    assert plan(scheduler, "a", ids, params) == 0, "nobody shares its blocks"
-    scheduler.allocated("a", range(9), scheduler.matched("a", 0))
+    assert plan(scheduler, name, ids, params) == 0, "nobody shares its blocks"
+    scheduler.allocated(name, range(9), scheduler.matched(name, 0))
     return keys[-1]
 
 
@@ -45,8 +47,9 @@ def test_what_stands_before_is_loaded_and_the_last_segment_computed(make_schedul
     assert capture.key == key
     assert capture.rows.positions == tuple(range(27, 58))
     assert capture.rows.ids == SEGMENTS[-1].ids
-    assert orders.finish == ("a",)
-    scheduler.answered(Answers(incidents=[Incident("a", "KV not stored: the disk is full")]))
+    assert orders.finish == scheduler.step(FREE).finish == (), "it is being stored"
+    scheduler.answered(Answers(stored=[Stored("a")], incidents=[Incident("a", "KV not stored: the disk is full")]))
+    assert scheduler.step(FREE).finish == ("a",)
     told = scheduler.gone("a")
     assert told is not None
     assert told[KEY]["incidents"] == ["KV not stored: the disk is full"]
@@ -108,14 +111,32 @@ def test_a_long_segment_is_captured_in_slices(make_scheduler: MakeScheduler, tin
     scheduler.step(FREE)
     scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))
     captures, finished = [], list[str]()
-    while not finished:
+    while not finished and len(captures) < 10:
         orders = scheduler.step(Budget(1000, True, 1000))
         captures += orders.capture
         finished += orders.finish
+        scheduler.answered(Answers(stored=[Stored("a") for capture in orders.capture if capture.last]))
+    assert finished == ["a"]
     assert [capture.tokens for capture in captures] == [12, 12, 7]
     assert [position for capture in captures for position in capture.rows.positions] == list(range(27, 58))
     assert [capture.last for capture in captures] == [False, False, True]
     assert {(capture.start, capture.segment) for capture in captures} == {(27, SEGMENTS[-1])}
+
+
+def test_few_wait_to_be_stored(make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is slow fills no memory with what was captured."""
+    monkeypatch.setattr(budget, "MOST_STORING", 1)
+    scheduler = make_scheduler(captures=True)
+    ask(scheduler, tiny, [SYSTEM])
+    assert scheduler.step(FREE).capture
+    ask(scheduler, tiny, [make_system(9)], name="b")
+    assert not scheduler.step(FREE).capture
+    scheduler.answered(Answers(stored=[Stored("a")]))
+    orders = scheduler.step(FREE)
+    assert (orders.finish, [one.request for one in orders.capture]) == (("a",), ["b"])
+    scheduler.gone("a")
+    scheduler.gone("b")
+    scheduler.check_integrity()
 
 
 def test_a_capture_that_breaks_ends(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
@@ -158,6 +179,8 @@ def test_the_totals_count_it_apart(make_scheduler: MakeScheduler, tiny: Tiny) ->
     scheduler = make_scheduler(captures=True)
     ask(scheduler, tiny, [SYSTEM])
     scheduler.step(Budget(1000, True, 1))
+    scheduler.answered(Answers(stored=[Stored("a")]))
+    assert scheduler.step(FREE).finish == ("a",)
     scheduler.gone("a")
     totals = scheduler.outcomes.totals.take()
     assert totals.pop("seconds/parked") > 0
