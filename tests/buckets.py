@@ -93,11 +93,14 @@ class Proxy:
 
     async def _end(self) -> None:
         """Nothing is left open: neither by a task that was cancelled while it closed, nor behind bytes nobody reads."""
-        self._listening.close()
+        for listening in self._listening.sockets:  # closed, it would leave what was accepted just now open for good
+            self._loop.remove_reader(listening.fileno())
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # one that was accepted just now begins others
+            await asyncio.sleep(0)  # so that each has begun: one that is cancelled before closes nothing
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        self._listening.close()
         for writer in self._writers:
             with suppress(AttributeError):  # asyncio aborts none that has closed once its last bytes were out
                 writer.transport.abort()

@@ -183,7 +183,7 @@ class _Meeting(Loading):
     # -- the taker's side -------------------------------------------------------------------------------------------
 
     def take(self) -> Delivery | None:
-        self._early = False
+        self._early, self._turn = False, self
         while self._near:
             piece = self._near.popleft()
             if (found := at_hand(self._store, piece)) is not None:

@@ -138,7 +138,11 @@ class PromptNames:
         self._plain = request._block_hasher
         self._asked: LinkName | None = None
         self._given: LinkName | None = None
-        self.held = 0  # positions that the prefix cache had of it when it was named
+
+    @property
+    def held(self) -> int:
+        """Positions that the prefix cache has of it now, by its name."""
+        return 0 if self._plain is None else self._held(self._request)
 
     def link(self, name: LinkName) -> None:
         """Its KV will be linked."""
@@ -150,9 +154,7 @@ class PromptNames:
         self._asked = name
         try:
             self._give(name)
-            linked = self._held(self._request)
-            self.held = max(plain, linked)
-            if plain > max(name.exact, linked):
+            if plain > max(name.exact, self._held(self._request)):
                 self._give(name.behind(plain))
         except FAULTS:
             self._take_back()

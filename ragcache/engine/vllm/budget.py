@@ -14,7 +14,7 @@ from ragcache.errors import ConfigError, PromptError
 from ragcache.link_job import Phase
 from ragcache.policy import LinkWhen, Work
 
-MOST_STORING = 4  # captures: each is held in memory until it is written
+MOST_CAPTURES = 4  # for the store: each is held in memory until it is written
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,24 @@ class Rooms:
         return done
 
 
+class Capturing:
+    """What clients have captured for the store, from when it has room until it is written, whoever has gone away."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def admits(self, job: RequestJob | CaptureJob) -> bool:
+        """Whether it may begin: others that wait for the disk would hold what linked prompts need."""
+        if isinstance(job, CaptureJob) and job.stores and job.request not in self._names:
+            if len(self._names) >= MOST_CAPTURES:
+                return False
+            self._names.add(job.request)
+        return True
+
+    def ended(self, request: str) -> None:
+        self._names.discard(request)
+
+
 @dataclass(frozen=True)
 class Budget:
     """Of one step."""
@@ -140,7 +158,6 @@ class StepWork:
     capture: list[Capture] = field(default_factory=list)
     fetch: tuple[Fetch, ...] = ()
     forgo: tuple[str, ...] = ()
-    storing: int = 0  # captures that wait to be written
 
     def orders(
         self,
@@ -172,7 +189,7 @@ def order(
     `later`: what that step takes. It is `busy` with ordinary requests; to `others` it is left by what can wait.
     """
     if isinstance(job, CaptureJob):
-        if job.phase is Phase.COMPUTE and work.storing < MOST_STORING and not job.holds_on(others):
+        if job.phase is Phase.COMPUTE and not job.holds_on(others):
             work.capture.append(job.capture(left.tokens))
             left.tokens -= work.capture[-1].tokens
     elif job.phase is Phase.LOADING:

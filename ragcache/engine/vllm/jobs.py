@@ -265,6 +265,11 @@ class CaptureJob:
         if not self._waiting:
             self.phase = Phase.COMPUTE
 
+    @property
+    def stores(self) -> bool:
+        """Or it is handed over within this process."""
+        return not self._asked.exchange
+
     def stored(self) -> None:
         self.phase = Phase.DONE
 
@@ -279,7 +284,7 @@ class CaptureJob:
         most = min(tokens, PATIENT) if self._asked.patient else tokens
         self._done = end = min(begin + max(1, most), len(segment))
         if end == len(segment):
-            self.phase = Phase.DONE if self._asked.exchange else Phase.STORE
+            self.phase = Phase.STORE if self.stores else Phase.DONE
         positions = tuple(range(self._start + begin, self._start + end))
         rows = PromptRows(segment.ids[begin:end], positions, self._blocks)
         return Capture(self.request, rows, segment, self._start, self._asked.keys[-1], self._asked.exchange)

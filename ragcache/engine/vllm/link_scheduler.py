@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
-from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings, Rooms, StepWork, any_linked, order
+from ragcache.engine.vllm.budget import Budget, Capturing, Forward, LinkSettings, Rooms, StepWork, any_linked, order
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
@@ -53,7 +53,7 @@ class LinkScheduler:
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
         self.pace = Pace(pass_tokens, layers, always=settings.always, meets=settings.meets, clock=clock)
-        self._leaders, self._waiting = Leaders(), WaitingPrompts(token_bytes)
+        self._leaders, self._waiting, self._capturing = Leaders(), WaitingPrompts(), Capturing()
         self._plans = Plans(DiskThreads(PLANNERS, "ragcache-plan", settings.load_timeout_s, clock))
         self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
         self._jobs: dict[str, RequestJob | CaptureJob] = {}  # parked, in the order of arrival
@@ -128,8 +128,8 @@ class LinkScheduler:
             self._unlink(request, FAILED, reason_of(error))
 
     def _unlink(self, request: str, kind: str, reason: str) -> None:
-        self._leaders.gone(request)
-        self._waiting.gone(request)
+        for ended in (self._leaders.gone, self._waiting.gone, self._capturing.ended):
+            ended(request)
         asked = self._asked.pop(request, None)
         told = report.incidents if (report := self._report_of(request)) is not None else []
         done = "captured" if isinstance(asked, CaptureRequest) else "linked"
@@ -195,15 +195,16 @@ class LinkScheduler:
 
     def gone(self, request: str) -> dict[str, Any] | None:
         """The request finished or was aborted -> what its response carries."""
-        if self._jobs.pop(request, None) is not None:
+        if (job := self._jobs.pop(request, None)) is not None:
             self._finishing.add(request)  # vLLM keeps the blocks until it hears of them
+            if job.phase is not Phase.STORE:
+                self._capturing.ended(request)
         self._started.pop(request, None)
         self._positions.pop(request, None)
         self._tails.pop(request, None)
-        self._leaders.gone(request)
-        self._waiting.gone(request)
         self._asked.pop(request, None)
-        self._plans.drop(request)
+        for gone in (self._leaders.gone, self._waiting.gone, self._plans.drop):
+            gone(request)
         return self.outcomes.gone(request)
 
     def close(self) -> None:
@@ -216,8 +217,8 @@ class LinkScheduler:
         if self._plans and not (budget.busy or self._jobs):
             self._plans.wait(WAIT_S)  # instead of spinning
         self._adopt_plans()
-        release, full, work = self._rooms.take_back(self._needs_room), False, StepWork()
-        work.storing = sum(job.phase is Phase.STORE for job in self._jobs.values())
+        release = self._rooms.take_back(lambda request: request in self._jobs and self._jobs[request].needs_room)
+        full, work = False, StepWork()
         for request in [request for request in scheduled if request in self._tails]:
             work.compute.append(self._tails.pop(request))
             self._leaders.done(request)
@@ -226,7 +227,7 @@ class LinkScheduler:
         others = not self._rooms.short and (budget.busy or bool(self._plans) or any_linked(self._jobs.values()))
         for job in tuple(self._jobs.values()):
             with self._linking(job.request):
-                if job.phase is Phase.NEW and not full:  # in the order of arrival
+                if job.phase is Phase.NEW and not full and self._capturing.admits(job):  # in the order of arrival
                     full = not self._rooms.lend(job.request, job.room)
                     alone = len(self._jobs) == 1 and not budget.busy
                     terms = self.pace.loading(job, alone=alone) if isinstance(job, RequestJob) else ()
@@ -240,13 +241,11 @@ class LinkScheduler:
         gone, self._finishing = tuple(self._finishing), set()
         return self.pace.ordered(budget, work.orders(release, done, gone, failed, idle=not budget.busy))
 
-    def _needs_room(self, request: str) -> bool:
-        return request in self._jobs and self._jobs[request].needs_room
-
     def _finished(self) -> tuple[str, ...]:
         done = [request for request, job in self._jobs.items() if job.phase is Phase.DONE]
         for request in done:
             job = self._jobs.pop(request)
+            self._capturing.ended(request)
             job.report.seconds["parked"] = self._clock() - self._started.pop(request)
             self.outcomes.reports[request] = job.report
             if isinstance(job, RequestJob):
@@ -275,9 +274,10 @@ class LinkScheduler:
         for told in answers.incidents:
             if (report := self._report_of(told.request)) is not None:
                 report.incidents.append(told.incident)
-        for stored in (self._jobs.get(one.request) for one in answers.stored):
-            if isinstance(stored, CaptureJob):
-                stored.stored()
+        for stored in answers.stored:
+            self._capturing.ended(stored.request)
+            if isinstance(job := self._jobs.get(stored.request), CaptureJob):
+                job.stored()
         for timed in answers.timed:
             if (report := self._report_of(timed.request)) is not None:  # the seconds of all ranks together
                 report.seconds[timed.stage] = report.seconds.get(timed.stage, 0.0) + timed.seconds

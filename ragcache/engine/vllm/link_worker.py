@@ -81,6 +81,8 @@ class LinkWorker:
             self._settle(request)
         for request in orders.finish:
             self._forget(request)
+        if orders.idle and not orders and not any(True for _ in self._loadings()):
+            wait(self._storing.awaited, IDLE_WAIT_S, FIRST_COMPLETED)
 
     @contextmanager
     def _linking(self, request: str, *, together: bool = False) -> Iterator[None]:
@@ -139,10 +141,12 @@ class LinkWorker:
     # -- load -------------------------------------------------------------------------------------------------------
 
     def _start(self, load: Load) -> None:
-        linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
+        linking = self._linkings[load.request] = Linking(load.blocks, load.skip, torch.empty(0))
         if not load.exchange:
             begin = partial(self.loader.begin, load.pieces, self.store, self._rates, load.linking)
             linking.loading = self._fetched.take(load) or begin()
+        linking.room = self.spans.room(load.room)  # where there is none, what was begun ends with the linking
+        if not load.exchange:
             return
         for piece in load.pieces:
             exchange = self.exchanges.get(load.exchange)  # none where whoever asked has left
@@ -154,7 +158,7 @@ class LinkWorker:
         started, took = perf_counter(), False
         while True:
             loadings = list(self._loadings())
-            awaited = [*self._storing.awaited, *(future for loading in loadings for future in loading.awaited)]
+            awaited = [future for loading in loadings for future in loading.awaited]
             if idle and awaited:
                 wait(awaited, IDLE_WAIT_S, FIRST_COMPLETED)
             any_ready = bool(loadings) and self._place_ready(started, idle)

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ragcache.engine.vllm.block_names import PromptNames
 from ragcache.engine.vllm.jobs import NamedLinkage
 from ragcache.engine.vllm.orders import Fetch, Load
-from ragcache.loader import SegmentPiece
-from ragcache.loader.reading import AHEAD_BYTES
 
 
 @dataclass(frozen=True)
-class _Queued:
-    pieces: tuple[SegmentPiece, ...]
-    nbytes: int  # on a rank, once they are read
-    makes: bytes | None  # the link that others will find in the prefix cache
+class _Waiting:
+    asked: NamedLinkage
+    names: PromptNames
 
 
 class WaitingPrompts:
-    """In the order in which they came. As much is read as waits to be placed of one prompt at most, or a first one that
-    is larger; what others read in order to go on has the disk before it.
+    """In the order in which they came, and of one at a time: what several read at once the first would wait for. What
+    others read in order to go on has the disk before it.
     """
 
-    def __init__(self, token_bytes: int):
-        self._token_bytes = token_bytes
-        self._waiting: dict[str, _Queued] = {}  # and nothing is read of them yet
-        self._fetched: dict[str, int] = {}  # bytes
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}  # and nothing is read of them yet
+        self._fetched: str | None = None  # of which the workers have not been told to load it
         self._forgone: list[str] = []  # since the last step
 
     @property
     def requests(self) -> set[str]:
-        return {*self._waiting, *self._fetched}
+        return {*self._waiting, *([] if self._fetched is None else [self._fetched])}
 
     def joined(self, request: str, asked: NamedLinkage, names: PromptNames) -> None:
-        """Nothing is read where the prefix cache has all of it."""
-        pieces = asked.pieces() if names.held < asked.plan.question else ()
-        nbytes = sum(len(asked.span(piece.index)) for piece in pieces) * self._token_bytes
-        share = names.share
-        if pieces:
-            self._waiting[request] = _Queued(pieces, nbytes, None if share is None else share.key)
+        self._waiting[request] = _Waiting(asked, names)
 
     def left(self, request: str) -> None:
         """It has its blocks: what was read for it is for its Load."""
@@ -49,7 +40,8 @@ class WaitingPrompts:
     def gone(self, request: str) -> None:
         """Nothing of it will be loaded."""
         self._waiting.pop(request, None)
-        if self._fetched.pop(request, None) is not None:
+        if self._fetched == request:
+            self._fetched = None
             self._forgone.append(request)
 
     def orders(
@@ -58,18 +50,21 @@ class WaitingPrompts:
         """What the workers read from now on, and what no more. `loads`: of this step. `making`: links that are made
         now. `quiet`: nobody reads in order to go on.
         """
-        for load in loads:
-            self._fetched.pop(load.request, None)
+        if any(load.request == self._fetched for load in loads):
+            self._fetched = None
         forgone, self._forgone = tuple(self._forgone), []
-        return tuple(self._next(making)) if quiet else (), forgone
+        fetch = self._next(making) if quiet and self._fetched is None else None
+        return () if fetch is None else (fetch,), forgone
 
-    def _next(self, making: Container[bytes]) -> Iterator[Fetch]:
-        first = set[bytes]()  # of links that several wait for
+    def _next(self, making: Container[bytes]) -> Fetch | None:
+        """The first that will not find what it lacks in the prefix cache."""
         for request, one in list(self._waiting.items()):
-            if one.makes is not None and (one.makes in making or one.makes in first):
+            share = one.names.share
+            if share is not None and share.key in making:
                 continue
-            if self._fetched and sum(self._fetched.values()) + one.nbytes > AHEAD_BYTES:
-                return
-            first.update([] if one.makes is None else [one.makes])
-            self._fetched[request] = self._waiting.pop(request).nbytes
-            yield Fetch(request, one.pieces)
+            del self._waiting[request]
+            shared = one.asked.plan.question if share is None else share.tokens
+            if one.names.held < shared and (pieces := one.asked.pieces()):
+                self._fetched = request
+                return Fetch(request, pieces)
+        return None

@@ -109,6 +109,22 @@ def test_who_goes_away_leaves_nothing(pair: Pair, gate: Gate) -> None:
     before.close()
 
 
+def test_a_load_that_breaks_leaves_nothing(pair: Pair, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be no memory left for its room."""
+    before = pair.vllm.generate(ORDINARY, max_tokens=TOKENS - 30, linker="naive")
+    next(iter(before))
+    waiting = pair.vllm.generate(MIXED, max_tokens=8, linker="naive")
+    wait_until(lambda: gate.reads == PIECES, LIMIT_S)
+
+    def room(positions: int) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(pair.engine._worker.spans, "room", room)
+    before.close()
+    assert len(list(waiting)) == 8
+    assert any("not linked" in told for told in waiting.report.incidents)
+
+
 def test_a_disk_that_stops_meanwhile_costs_the_link_alone(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for from when the first piece is read, not from when the request has its blocks."""
     gate, threads = Gate(0), DiskThreads(1, "test-queue", 0.2)

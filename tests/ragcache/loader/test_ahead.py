@@ -13,8 +13,8 @@ from benchmarks.caches import prefill_prompt
 from benchmarks.cake.conditions import QueuedLoader
 from ragcache.linkage import Linkage
 from ragcache.linking import make_linker
-from ragcache.loader import Loading, SegmentPiece
-from ragcache.loader.cake import AHEAD, CakeLoader
+from ragcache.loader import Delivery, Loading, SegmentPiece
+from ragcache.loader.cake import AHEAD, CakeLoader, _Meeting, _Read
 from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.planning import first_address, plan_prompt
@@ -108,6 +108,29 @@ def test_all_who_wait_have_one_turn(tiny: Tiny, store: KVStore, threads: DiskThr
     until = len(read) - read[::-1].index("taken")
     assert read.count("taken") == len(pieces)
     assert read[:until].count("waits") <= len(pieces) + 2, "a turn of theirs for each, and what had begun"
+
+
+def test_who_is_taken_up_has_a_turn_of_his_own(
+    tiny: Tiny, store: KVStore, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He shares the disk with all those who still wait as with one."""
+    gate, pieces, read, bring = Gate(0), pieces_of(tiny, store), list[object](), _Meeting._bring
+
+    def noted(meeting: _Meeting, one: _Read) -> Delivery:
+        read.append(meeting)
+        return bring(meeting, one)
+
+    monkeypatch.setattr(_Meeting, "_bring", noted)
+    loader = CakeLoader(threads, pace=gate, ahead=2 * ALL, claims=False)
+    first, *others = [loader.ahead(pieces, store) for _ in range(8)]
+    assert first.take() is None
+    gate.opened.set()
+    list(first.deliveries())
+    for one in others:
+        one.stop()
+    until = len(read) - read[::-1].index(first)
+    assert read[:until].count(first) == len(pieces)
+    assert until <= 2 * len(pieces) + 2
 
 
 def test_no_more_is_read_than_may_lie_there(

@@ -123,19 +123,30 @@ def test_a_long_segment_is_captured_in_slices(make_scheduler: MakeScheduler, tin
     assert {(capture.start, capture.segment) for capture in captures} == {(27, SEGMENTS[-1])}
 
 
-def test_few_wait_to_be_stored(make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is slow fills no memory with what was captured."""
-    monkeypatch.setattr(budget, "MOST_STORING", 1)
-    scheduler = make_scheduler(captures=True)
-    ask(scheduler, tiny, [SYSTEM])
-    assert scheduler.step(FREE).capture
-    ask(scheduler, tiny, [make_system(9)], name="b")
-    assert not scheduler.step(FREE).capture
-    scheduler.answered(Answers(stored=[Stored("a")]))
-    orders = scheduler.step(FREE)
-    assert (orders.finish, [one.request for one in orders.capture]) == (("a",), ["b"])
-    scheduler.gone("a")
-    scheduler.gone("b")
+def test_few_are_under_way_to_the_store(
+    make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is slow fills no memory, nor the room that linked prompts need, also where their clients go away."""
+    monkeypatch.setattr(budget, "MOST_CAPTURES", 2)
+    scheduler, began = make_scheduler(captures=True), list[str]()
+    for number in range(6):
+        ask(scheduler, tiny, [make_system(9 + number)], name=f"c{number}")
+    for _ in range(5):
+        began += [one.request for one in scheduler.step(FREE).capture]
+    assert began == ["c0", "c1"]
+    assert scheduler._rooms.nbytes == 0, "what waits to be written needs none, and what waits for that has none"
+    scheduler.gone("c0")
+    assert not scheduler.step(FREE).capture, "it is in memory all the same"
+    scheduler.answered(Answers(stored=[Stored("c0")]))
+    assert [one.request for one in scheduler.step(FREE).capture] == ["c2"]
+    scheduler.answered(Answers(failed=[Failed("c2", "out of memory")]))
+    assert [one.request for one in scheduler.step(FREE).capture] == ["c3"]
+    ask(scheduler, tiny, [make_system(20)], patient=True, name="own")
+    assert [one.request for one in scheduler.step(FREE).capture] == ["own"], "which is handed over"
+    for name in (*(f"c{number}" for number in range(1, 6)), "own"):
+        scheduler.gone(name)
+    scheduler.answered(Answers(stored=[Stored("c1"), Stored("c3")]))
+    assert not scheduler._capturing._names
     scheduler.check_integrity()
 
 

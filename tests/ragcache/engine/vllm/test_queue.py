@@ -15,7 +15,6 @@ from tests.ragcache.engine.vllm.conftest import (
     PROMPT,
     QUESTION,
     SYSTEM,
-    TOKEN_BYTES,
     MakeScheduler,
     NamesDouble,
     Worker,
@@ -29,13 +28,14 @@ CACHED = sum(len(segment) for segment in PROMPT[:-1])
 
 def waits(
     scheduler: LinkScheduler, name: str, segments: list[Segment] = PROMPT, *, held: int = 0, block: int = 0
-) -> None:
+) -> NamesDouble:
     names = NamesDouble(block)
     names.held = held
     ids = [token for segment in segments for token in segment.ids]
     scheduler.arrived(name, ids, link_params(segments, "naive"), names)
     scheduler._plans.wait(60)
     scheduler._adopt_plans()
+    return names
 
 
 def fetched(orders: Orders) -> list[tuple[str, list[int]]]:
@@ -117,16 +117,32 @@ def test_what_the_prefix_cache_has_whole_is_not_read(make_scheduler: MakeSchedul
     assert (fetch.request, fetch.pieces) == ("a", load.pieces)
 
 
-def test_a_link_that_several_wait_for_is_read_once(make_scheduler: MakeScheduler) -> None:
-    scheduler = make_scheduler()
-    for name in "ab":
-        waits(scheduler, name, block=1)
-    waits(scheduler, "c", OTHER, block=1)
-    assert [name for name, _ in fetched(scheduler.step(FREE))] == ["a", "c"]
+def test_one_is_read_at_a_time_in_their_order(make_scheduler: MakeScheduler) -> None:
+    """And of several who wait for one link the first alone, as long as it is not there."""
+    scheduler, worker = make_scheduler(), Worker()
+    names = {name: waits(scheduler, name, PROMPT if name != "c" else OTHER, block=1) for name in "abc"}
+    assert [name for name, _ in fetched(scheduler.step(FREE))] == ["a"]
+    assert not any(scheduler.step(FREE).fetch for _ in range(3))
     external = scheduler.matched("a", 0)
     assert external
     scheduler.allocated("a", range(100), external)
-    assert not scheduler.step(FREE).fetch, "a makes it now"
+    worker.slow = {2}
+    orders = scheduler.step(FREE)
+    assert orders.load and not orders.fetch, "it is loaded"
+    scheduler.answered(worker.obey(orders))
+    pieces = orders.load[0].pieces
+    scheduler.answered(Answers(loaded=[worker._loaded("a", piece) for piece in pieces if piece.index == 2]))
+    orders = scheduler.step(FREE)
+    assert [name for name, _ in fetched(orders)] == ["c"], "b waits for what a makes"
+    worker.obey(orders)
+    scheduler.gone("c")
+    run(scheduler, [worker])
+    assert worker.finished == ["a"]
+    names["b"].held = names["b"].share.tokens
+    assert not any(scheduler.step(FREE).fetch for _ in range(3)), "it is in the prefix cache"
+    for name in "ab":
+        scheduler.gone(name)
+    scheduler.check_integrity()
 
 
 def test_whoever_reads_in_order_to_go_on_comes_first(make_scheduler: MakeScheduler) -> None:
@@ -140,20 +156,3 @@ def test_whoever_reads_in_order_to_go_on_comes_first(make_scheduler: MakeSchedul
     pieces = orders.load[0].pieces
     scheduler.answered(Answers(loaded=[worker._loaded("a", piece) for piece in pieces if piece.index == 2]))
     assert fetched(scheduler.step(FREE)) == [("b", [SYSTEM_PIECE, 0])]
-
-
-def test_as_much_is_read_as_waits_to_be_placed(make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    most = TOKEN_BYTES * (CACHED + sum(len(segment) for segment in OTHER[:-1]))
-    monkeypatch.setattr("ragcache.engine.vllm.waiting.AHEAD_BYTES", most - 1)
-    scheduler = make_scheduler()
-    waits(scheduler, "a")
-    waits(scheduler, "b", OTHER)
-    assert [name for name, _ in fetched(scheduler.step(FREE))] == ["a"]
-    assert not scheduler.step(FREE).fetch
-    scheduler.gone("a")
-    orders = scheduler.step(FREE)
-    assert (orders.forgo, [name for name, _ in fetched(orders)]) == (("a",), ["b"])
-    monkeypatch.setattr("ragcache.engine.vllm.waiting.AHEAD_BYTES", 1)
-    scheduler.gone("b")
-    waits(scheduler, "c")
-    assert [name for name, _ in fetched(scheduler.step(FREE))] == ["c"], "a first one may be larger"
