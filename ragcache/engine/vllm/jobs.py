@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -288,3 +288,9 @@ class CaptureJob:
         positions = tuple(range(self._start + begin, self._start + end))
         rows = PromptRows(segment.ids[begin:end], positions, self._blocks)
         return Capture(self.request, rows, segment, self._start, self._asked.keys[-1], self._asked.exchange)
+
+
+def any_loading(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
+    """Whether somebody reads in order to go on, or would with room to do so. Captures in line for the disk do not."""
+    begun = Phase.LOADING
+    return any(job.phase is begun or (job.phase is Phase.NEW and isinstance(job, RequestJob)) for job in jobs)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
 from ragcache.engine.vllm.budget import Budget, Capturing, Forward, LinkSettings, Rooms, StepWork, any_linked, order
-from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
+from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob, any_loading
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.plans import PLANNERS, WAIT_S, Pace, Plans, plan_linkage
@@ -199,10 +199,9 @@ class LinkScheduler:
             self._finishing.add(request)  # vLLM keeps the blocks until it hears of them
             if job.phase is not Phase.STORE:
                 self._capturing.ended(request)
-        self._started.pop(request, None)
-        self._positions.pop(request, None)
-        self._tails.pop(request, None)
-        self._asked.pop(request, None)
+        states: tuple[dict[str, Any], ...] = (self._started, self._positions, self._tails, self._asked)
+        for known in states:
+            known.pop(request, None)
         for gone in (self._leaders.gone, self._waiting.gone, self._plans.drop):
             gone(request)
         return self.outcomes.gone(request)
@@ -235,8 +234,8 @@ class LinkScheduler:
                 if not left.none:
                     tail = order(job, work, left, later, busy=budget.busy, others=others)
                     self._tails |= {} if tail is None else {job.request: tail}
-        quiet = not any(job.phase in (Phase.NEW, Phase.LOADING) for job in self._jobs.values())
-        work.fetch, work.forgo = self._waiting.orders(work.load, self._leaders.making, quiet=quiet)
+        quiet = not any_loading(self._jobs.values())
+        work.fetch, work.forgo = self._waiting.orders(work.load, self._leaders.making, self._linking, quiet=quiet)
         done, failed, self._failing = self._finished(), tuple(self._failing), set()
         gone, self._finishing = tuple(self._finishing), set()
         return self.pace.ordered(budget, work.orders(release, done, gone, failed, idle=not budget.busy))
@@ -283,6 +282,7 @@ class LinkScheduler:
                 report.seconds[timed.stage] = report.seconds.get(timed.stage, 0.0) + timed.seconds
         self.pace.measured(answers.measured)
         for failed in answers.failed:
+            self._capturing.ended(failed.request)
             if failed.request in self._asked:  # or it is gone, or another rank has said so
                 self._unlink(failed.request, FAILED, failed.reason)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ragcache.engine.vllm.block_names import PromptNames
 from ragcache.engine.vllm.jobs import NamedLinkage
 from ragcache.engine.vllm.orders import Fetch, Load
+
+Linking = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -45,26 +48,27 @@ class WaitingPrompts:
             self._forgone.append(request)
 
     def orders(
-        self, loads: Iterable[Load], making: Container[bytes], *, quiet: bool
+        self, loads: Iterable[Load], making: Container[bytes], linking: Linking, *, quiet: bool
     ) -> tuple[tuple[Fetch, ...], tuple[str, ...]]:
         """What the workers read from now on, and what no more. `loads`: of this step. `making`: links that are made
-        now. `quiet`: nobody reads in order to go on.
+        now. `linking`: what breaks within it is a request's alone. `quiet`: nobody reads in order to go on.
         """
         if any(load.request == self._fetched for load in loads):
             self._fetched = None
         forgone, self._forgone = tuple(self._forgone), []
-        fetch = self._next(making) if quiet and self._fetched is None else None
+        fetch = self._next(making, linking) if quiet and self._fetched is None else None
         return () if fetch is None else (fetch,), forgone
 
-    def _next(self, making: Container[bytes]) -> Fetch | None:
+    def _next(self, making: Container[bytes], linking: Linking) -> Fetch | None:
         """The first that will not find what it lacks in the prefix cache."""
         for request, one in list(self._waiting.items()):
-            share = one.names.share
-            if share is not None and share.key in making:
-                continue
-            del self._waiting[request]
-            shared = one.asked.plan.question if share is None else share.tokens
-            if one.names.held < shared and (pieces := one.asked.pieces()):
-                self._fetched = request
-                return Fetch(request, pieces)
+            with linking(request):
+                share = one.names.share
+                if share is not None and share.key in making:
+                    continue
+                del self._waiting[request]
+                shared = one.asked.plan.question if share is None else share.tokens
+                if one.names.held < shared and (pieces := one.asked.pieces()):
+                    self._fetched = request
+                    return Fetch(request, pieces)
         return None

@@ -9,11 +9,11 @@ from ragcache.engine.vllm import budget, jobs
 from ragcache.engine.vllm.budget import Budget, LinkSettings
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Failed, Incident, Loaded, Stored
-from ragcache.engine.vllm.requests import KEY, capture_params
+from ragcache.engine.vllm.requests import KEY, capture_params, link_params
 from ragcache.errors import ConfigError
 from ragcache.loader import PieceLoaded
 from ragcache.types import Segment, VariantKey
-from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler, arrive, plan
+from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, PROMPT, SYSTEM, MakeScheduler, arrive, plan
 from tests.tiny import Tiny, make_system
 
 SEGMENTS: list[Segment] = [SYSTEM, *DOCUMENT[:2]]
@@ -148,6 +148,28 @@ def test_few_are_under_way_to_the_store(
     scheduler.answered(Answers(stored=[Stored("c1"), Stored("c3")]))
     assert not scheduler._capturing._names
     scheduler.check_integrity()
+
+
+def test_one_that_breaks_when_its_client_has_gone_holds_no_place(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    """Its last slice was ordered by then."""
+    scheduler = make_scheduler(captures=True)
+    ask(scheduler, tiny, [SYSTEM])
+    assert scheduler.step(FREE).capture
+    scheduler.gone("a")
+    scheduler.answered(Answers(failed=[Failed("a", "out of memory")]))
+    assert not scheduler._capturing._names
+
+
+def test_captures_in_line_for_the_disk_hold_back_no_reading(
+    make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MOST_CAPTURES", 1)
+    scheduler = make_scheduler(captures=True)
+    for name in "ab":
+        ask(scheduler, tiny, [make_system(9)], name=name)
+        scheduler.step(FREE)
+    plan(scheduler, "c", [token for segment in PROMPT for token in segment.ids], link_params(PROMPT, "naive"))
+    assert [one.request for one in scheduler.step(FREE).fetch] == ["c"]
 
 
 def test_a_capture_that_breaks_ends(make_scheduler: MakeScheduler, tiny: Tiny) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Orders
-from ragcache.engine.vllm.requests import link_params
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.loader import SYSTEM as SYSTEM_PIECE
 from ragcache.types import Segment
 from tests.ragcache.engine.vllm.conftest import (
@@ -142,6 +142,19 @@ def test_one_is_read_at_a_time_in_their_order(make_scheduler: MakeScheduler) -> 
     assert not any(scheduler.step(FREE).fetch for _ in range(3)), "it is in the prefix cache"
     for name in "ab":
         scheduler.gone(name)
+    scheduler.check_integrity()
+
+
+def test_what_breaks_there_is_one_request_s_alone(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler()
+    broken, sound = waits(scheduler, "a"), waits(scheduler, "b", OTHER)
+    del broken.held
+    assert [name for name, _ in fetched(scheduler.step(FREE))] == ["b"]
+    assert scheduler.matched("a", 0) == 0, "it is an ordinary request"
+    told = scheduler.gone("a")
+    assert told is not None and "not linked" in told[KEY]["incidents"][0]
+    assert sound.held == 0
+    scheduler.gone("b")
     scheduler.check_integrity()
 
 
