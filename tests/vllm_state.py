@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,6 +22,21 @@ def free_blocks(engine: Any) -> int:
 def room_bytes(worker: Any) -> int:
     """Of all requests that load."""
     return sum(linking.room.nbytes for linking in worker._linkings.values())
+
+
+@contextmanager
+def left_as_found(engine: Any) -> Iterator[None]:
+    """With an empty prefix cache; nothing of what is asked meanwhile stays."""
+    drain(engine)
+    engine.forget_prefixes()
+    blocks = free_blocks(engine)
+    yield
+    drain(engine)
+    engine.check_integrity()
+    assert free_blocks(engine) == blocks
+    assert room_bytes(engine._worker) == 0
+    assert not engine._worker._fetched._begun
+    assert not engine._worker._storing.awaited
 
 
 def is_waiting(scheduler: Any) -> bool:

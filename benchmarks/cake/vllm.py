@@ -127,9 +127,12 @@ class VllmPrompt:
 
     def _case(self, preload: str, bytes_per_s: float, ending: ExitStack) -> Case:
         pace, threads = Throttle(bytes_per_s), DiskThreads(READERS, "ragcache-read", PATIENCE)
-        loader: Loader = LOADERS[preload == LAYER, LOADED](threads, pace=pace)
+        loader: Loader
+        if preload == ASYNC:  # as the worker's own: others read nothing ahead
+            loader = CakeLoader(threads, pace=pace, ahead=AHEAD, claims=False)
+        else:
+            loader = LOADERS[preload == LAYER, LOADED](threads, pace=pace)
         loader = ToldLoader(loader, bytes_per_s, self._linked) if preload == LAYER else loader
-        loader = CakeLoader(threads, pace=pace, ahead=AHEAD, claims=False) if preload == ASYNC else loader
         ending.callback(loader.close)
         wait = self._options.wait * sum(info.nbytes for info in self._infos()) / bytes_per_s
 

@@ -23,7 +23,7 @@ from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, nothing, unused
 from ragcache.loader.sequential import LATE, LATE_ONES, SequentialLoader
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.rates import Rates
-from ragcache.store.base import KVStore
+from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.nearness import Beyond
 
 DEPTH = READERS  # reads of a prompt at a time
@@ -125,15 +125,13 @@ class _Layers(Loading):
         finally:
             with self._lock:
                 climb.reading = False
-                if ended:
-                    self._ended(climb, place, part, began)
-                done = climb.taken_off() if climb.lost or not climb.wanted or climb.read == climb.layers else None
+                done = self._ended(climb, place, part, began) if ended else None
             if done is not None:  # it may rise into RAM, which asks the disk: nobody waits for that with the lock
                 done.close()
             self._read_on()
 
-    def _ended(self, climb: Climb, place: int, part: Part | None, began: float) -> None:
-        """Of one part, None where it did not come."""
+    def _ended(self, climb: Climb, place: int, part: Part | None, began: float) -> OpenEntry | None:
+        """Of one part, None where it did not come -> what is to be closed, once there is nothing more to read."""
         # What it adds to those before it: they may have been read at the same time.
         now = self._clock()
         climb.seconds += max(0.0, now - max(began, self._moved))
@@ -144,8 +142,10 @@ class _Layers(Loading):
             climb.parts.append(part)
             climb.read = part.end
             self._late[climb.is_far] = 0
-        if not climb.lost and climb.wanted and climb.read < climb.layers:
-            self._next.append((climb.read, place, climb))
+        if climb.lost or not climb.wanted or climb.read == climb.layers:
+            return climb.taken_off()
+        self._next.append((climb.read, place, climb))
+        return None
 
     # -- the taker's side -------------------------------------------------------------------------------------------
 

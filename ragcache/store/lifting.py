@@ -12,7 +12,7 @@ from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.base import RAM, KVStore, OpenEntry
 from ragcache.store.disk import DiskTier
 from ragcache.store.ram import RamTier
-from ragcache.store.tiered import rises
+from ragcache.store.tiered import ram_of, rises
 from ragcache.types import VariantInfo
 
 
@@ -21,7 +21,7 @@ def lift(store: KVStore, likely: Sequence[VariantInfo], pause: Callable[[], None
     asked for, and nobody waits for it. `pause` is called before each. Raises StoreError.
     """
     tiers = store.tiers()
-    ram = next((tier for tier in tiers if isinstance(tier, RamTier)), None)
+    ram = ram_of(tiers)
     disk = next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
     if disk is None:
         return 0

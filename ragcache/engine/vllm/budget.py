@@ -168,18 +168,13 @@ class StepWork:
         *,
         idle: bool,
     ) -> Orders:
-        loads = (tuple(self.load), tuple(self.drop))
-        parts = (*loads, tuple(self.probe), tuple(self.compute), tuple(self.capture))
-        finish = (*linked, *gone, *failed)
-        return Orders(release, *parts, linked, finish, failed, idle, fetch=self.fetch, forgo=self.forgo)
+        loads = (self.fetch, self.forgo, tuple(self.load), tuple(self.drop))
+        work = (tuple(self.probe), tuple(self.compute), tuple(self.capture))
+        return Orders(release, *loads, *work, linked, (*linked, *gone, *failed), failed, idle)
 
 
 def _runs(positions: Sequence[int]) -> int:
     return 1 + sum(after != before + 1 for before, after in pairwise(positions))
-
-
-def any_linked(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
-    return any(isinstance(job, RequestJob) for job in jobs)
 
 
 def order(

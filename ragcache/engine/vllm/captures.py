@@ -29,11 +29,11 @@ class Storing:
 
     def __init__(self, limit_s: float = STORE_S) -> None:
         self._threads = DiskThreads(1, "ragcache-store", limit_s, initializer=leave_cores)
-        self._tasks: dict[str, Task[None]] = {}
+        self._tasks: dict[str, Task[bool]] = {}
         self._refused: dict[str, str] = {}
 
     def begin(self, request: str, store: KVStore, variant: Variant) -> None:
-        self._tasks[request] = self._threads.submit(partial(_put, store, variant))
+        self._tasks[request] = self._threads.submit(partial(store.put, variant))
 
     def refuse(self, request: str, reason: str) -> None:
         self._refused[request] = reason
@@ -63,10 +63,6 @@ class Storing:
 
     def close(self) -> None:
         self._threads.close()
-
-
-def _put(store: KVStore, variant: Variant) -> None:
-    store.put(variant)
 
 
 def _told(error: BaseException | None) -> str | None:

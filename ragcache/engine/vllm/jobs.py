@@ -290,7 +290,10 @@ class CaptureJob:
         return Capture(self.request, rows, segment, self._start, self._asked.keys[-1], self._asked.exchange)
 
 
+def any_linked(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
+    return any(isinstance(job, RequestJob) for job in jobs)
+
+
 def any_loading(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
     """Whether somebody reads in order to go on, or would with room to do so. Captures in line for the disk do not."""
-    begun = Phase.LOADING
-    return any(job.phase is begun or (job.phase is Phase.NEW and isinstance(job, RequestJob)) for job in jobs)
+    return any(job.phase is Phase.LOADING or (isinstance(job, RequestJob) and job.phase is Phase.NEW) for job in jobs)

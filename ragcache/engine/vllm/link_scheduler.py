@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import Any
 
 from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
-from ragcache.engine.vllm.budget import Budget, Capturing, Forward, LinkSettings, Rooms, StepWork, any_linked, order
-from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob, any_loading
+from ragcache.engine.vllm.budget import Budget, Capturing, Forward, LinkSettings, Rooms, StepWork, order
+from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob, any_linked, any_loading
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.plans import PLANNERS, WAIT_S, Pace, Plans, plan_linkage

@@ -81,7 +81,7 @@ class LinkWorker:
             self._settle(request)
         for request in orders.finish:
             self._forget(request)
-        if orders.idle and not orders and not any(True for _ in self._loadings()):
+        if orders.idle and not orders and not self._loadings:
             wait(self._storing.awaited, IDLE_WAIT_S, FIRST_COMPLETED)
 
     @contextmanager
@@ -112,12 +112,12 @@ class LinkWorker:
     @property
     def busy(self) -> bool:
         """Whether something is still to come."""
-        return bool(self._storing.awaited) or any(True for _ in self._loadings())
+        return bool(self._storing.awaited or self._loadings)
 
-    def _loadings(self) -> Iterator[Loading]:
-        for linking in self._linkings.values():
-            if linking.loading is not None and not linking.loading.ended:
-                yield linking.loading
+    @property
+    def _loadings(self) -> list[Loading]:
+        begun = (linking.loading for linking in self._linkings.values())
+        return [loading for loading in begun if loading is not None and not loading.ended]
 
     def take_answers(self) -> Answers | None:
         """At the end of a step."""
@@ -146,9 +146,7 @@ class LinkWorker:
             begin = partial(self.loader.begin, load.pieces, self.store, self._rates, load.linking)
             linking.loading = self._fetched.take(load) or begin()
         linking.room = self.spans.room(load.room)  # where there is none, what was begun ends with the linking
-        if not load.exchange:
-            return
-        for piece in load.pieces:
+        for piece in load.pieces if load.exchange else ():
             exchange = self.exchanges.get(load.exchange)  # none where whoever asked has left
             self._take_in(load.request, linking, nothing(piece) if exchange is None else exchange.delivery(piece))
         self._write(load.request, linking)
@@ -157,7 +155,7 @@ class LinkWorker:
         """Whether it took time."""
         started, took = perf_counter(), False
         while True:
-            loadings = list(self._loadings())
+            loadings = self._loadings
             awaited = [future for loading in loadings for future in loading.awaited]
             if idle and awaited:
                 wait(awaited, IDLE_WAIT_S, FIRST_COMPLETED)

@@ -103,6 +103,8 @@ class Orders:
     """In this order."""
 
     release: tuple[str, ...] = ()  # requests that need their room no more
+    fetch: tuple[Fetch, ...] = ()
+    forgo: tuple[str, ...] = ()  # of whom something was fetched, and nothing will be loaded
     load: tuple[Load, ...] = ()
     drop: tuple[Drop, ...] = ()
     probe: tuple[Probe, ...] = ()
@@ -113,8 +115,6 @@ class Orders:
     failed: tuple[str, ...] = ()  # those of `finish` whose KV is not there: vLLM computes it
     idle: bool = False  # no request runs beside: waiting for a file delays nobody
     work: Work | None = None  # of the whole step, vLLM's own among it; None where its time would tell nothing
-    fetch: tuple[Fetch, ...] = ()
-    forgo: tuple[str, ...] = ()  # of whom something was fetched, and nothing will be loaded
 
     def __bool__(self) -> bool:
         work = self.probe or self.compute or self.capture

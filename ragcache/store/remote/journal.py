@@ -119,7 +119,10 @@ class Journal:
             ).fetchall()
             claimed = [(now + CLAIM_S, self._bucket, name) for name, *_ in rows]
             connection.executemany("UPDATE tasks SET claimed = ? WHERE bucket = ? AND name = ?", claimed)
-        return [RemoteTask(Kind(row[1]), tuple(json.loads(row[2])), row[3], row[4], row[0]) for row in rows]
+        return [
+            RemoteTask(Kind(kind), tuple(json.loads(told)), number, tries, name)
+            for name, kind, told, number, tries in rows
+        ]
 
     def _first_deletion(self, connection: sqlite3.Connection) -> int:
         """Number of the first that is not done, which no upload may overtake: it would be deleted by it. One that

@@ -30,7 +30,7 @@ from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.equivalence.vllm.vllm_cake import Made, made
 from tests.loaders import known_rates
 from tests.tiny import make_chunks, make_question, make_system
-from tests.vllm_state import drain, free_blocks, room_bytes
+from tests.vllm_state import drain, left_as_found
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
@@ -57,16 +57,10 @@ def opened(open_pair: OpenPair, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 def pair(opened: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     """By whose rates all that is loaded would come while it is linked."""
-    drain(opened.engine)
-    opened.engine.forget_prefixes()
     monkeypatch.setattr(opened.engine._connector.scheduler.pace, "rates", slow_engine())
     monkeypatch.setattr(opened.engine._worker, "_rates", slow_engine())
-    blocks = free_blocks(opened.engine)
-    yield opened
-    drain(opened.engine)
-    opened.engine.check_integrity()
-    assert free_blocks(opened.engine) == blocks
-    assert room_bytes(opened.engine._worker) == 0
+    with left_as_found(opened.engine):
+        yield opened
 
 
 def slow_engine() -> Rates:

@@ -17,7 +17,7 @@ from ragcache.types import Segment
 from tests.cold_prompts import LIMIT_S, Gate
 from tests.equivalence.vllm.conftest import TOKENS, OpenPair, Pair
 from tests.tiny import make_chunks, make_question, make_system
-from tests.vllm_state import drain, free_blocks, room_bytes
+from tests.vllm_state import drain, left_as_found
 from tests.waiting import wait_until
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
@@ -38,15 +38,8 @@ def opened(open_pair: OpenPair, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def pair(opened: Pair) -> Iterator[Pair]:
-    drain(opened.engine)
-    opened.engine.forget_prefixes()
-    blocks = free_blocks(opened.engine)
-    yield opened
-    drain(opened.engine)
-    opened.engine.check_integrity()
-    assert free_blocks(opened.engine) == blocks
-    assert room_bytes(opened.engine._worker) == 0
-    assert not opened.engine._worker._fetched._begun
+    with left_as_found(opened.engine):
+        yield opened
 
 
 @pytest.fixture

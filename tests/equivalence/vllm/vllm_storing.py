@@ -15,7 +15,7 @@ from ragcache.types import Segment, Variant, VariantKey
 from tests.cold_prompts import LIMIT_S
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.tiny import make_question, make_system
-from tests.vllm_state import drain
+from tests.vllm_state import left_as_found
 
 SYSTEM = make_system(40)
 
@@ -28,11 +28,8 @@ def opened(open_pair: OpenPair) -> Iterator[Pair]:
 
 @pytest.fixture
 def pair(opened: Pair) -> Iterator[Pair]:
-    opened.engine.forget_prefixes()
-    yield opened
-    drain(opened.engine)
-    opened.engine.check_integrity()
-    assert not opened.engine._worker._storing.awaited
+    with left_as_found(opened.engine):
+        yield opened
 
 
 def capture(pair: Pair, system: Segment) -> tuple[VariantKey, Any]:
