@@ -43,9 +43,10 @@ def test_what_turned_out_far_and_nobody_waits_for_goes_nowhere(threads: DiskThre
     for one in asked:
         threads.give_up(one)
     gate.set()
-    assert threads.submit(lambda: True, far=True).future.result(60)
+    for one in asked:  # two threads take them, so the last may end after what was asked for behind it
+        assert one.future.exception(60) is None or isinstance(one.future.exception(), StoreError)
     assert len(went) == FEWEST
-    assert all(one.future.done() for one in asked)
+    assert threads.submit(lambda: True, far=True).future.result(60)
 
 
 def test_who_gives_up_at_the_first_that_is_far_holds_back_no_disk(
