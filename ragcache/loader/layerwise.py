@@ -139,7 +139,7 @@ class _Layers(Loading):
         self._moved, climb.task = now, None
         climb.lost = climb.lost or part is None
         if part is not None:
-            climb.parts.append(part)
+            climb.parts += [part] if climb.wanted else []
             climb.read = part.end
             self._late[climb.is_far] = 0
         if climb.lost or not climb.wanted or climb.read == climb.layers:

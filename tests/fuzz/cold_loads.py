@@ -1,6 +1,6 @@
 """Faults of a disk at random blocks, while the front of a prompt is computed: each answer is as without the cache.
 
-    python -m tests.fuzz.cold_loads --seed 1 --count 1000 [--model FOLDER] [--layers]
+    python -m tests.fuzz.cold_loads --seed 1 --count 1000 [--model FOLDER [--tokens N]] [--layers]
 
 Whatever else comes (another answer, an exception, a thread or a descriptor that stays, rows computed twice) is a find.
 With a model of its own it tells how much longer a prompt takes than computing all of it.
@@ -203,13 +203,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--model", type=Path, help="folder of a model; a tiny random one")
+    parser.add_argument("--tokens", type=int, default=100, help="of each chunk, for a model of its own")
     parser.add_argument("--layers", action="store_true", help="layers come while those below are computed over")
     given = parser.parse_args()
     logging.disable(logging.WARNING)  # each fault is told there
     engine, lengths, tolerance = make_tiny().engine, (20, 31, 18, 45, 22, 14, 37, 19), 1e-4
     if given.model is not None:
         engine = TorchEngine.from_folder(given.model, torch.bfloat16, torch.device("cpu"))
-        lengths, tolerance = (100,) * 8, 0.1
+        lengths, tolerance = (given.tokens,) * 8, 0.1
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(engine, Path(folder), make_chunks(*lengths), Random(given.seed), tolerance, given.layers)
         campaign.run(given.count)

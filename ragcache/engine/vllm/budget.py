@@ -72,7 +72,7 @@ class Rooms:
     def __init__(self, nbytes: int, token_bytes: int):
         self._nbytes, self._token_bytes = nbytes, token_bytes
         self._held: dict[str, int] = {}
-        self.short = False  # somebody was refused, and nobody was lent one since
+        self._refused: str | None = None  # who was, and nobody was lent one since
 
     @property
     def nbytes(self) -> int:
@@ -81,10 +81,15 @@ class Rooms:
     def lend(self, request: str, tokens: int) -> bool:
         """Whether there is room. Whoever is refused comes first next time, or many small ones would starve it."""
         needed = tokens * self._token_bytes
-        self.short = bool(self._held) and self.nbytes + needed > self._nbytes
-        if not self.short:
-            self._held[request] = needed
-        return not self.short
+        if self._held and self.nbytes + needed > self._nbytes:
+            self._refused = request
+            return False
+        self._held[request], self._refused = needed, None
+        return True
+
+    def short(self, living: Container[str]) -> bool:
+        """Whether one of these was refused, and nobody was lent one since."""
+        return self._refused in living
 
     def take_back(self, needed: Callable[[str], bool]) -> tuple[str, ...]:
         """From all requests that do not need theirs any more -> these."""

@@ -223,7 +223,7 @@ class LinkScheduler:
             self._leaders.done(request)
         most = Forward(self._settings.tokens(budget), budget.spans, max(budget.left, self._settings.least_tokens))
         left, later = most.without(work.compute), most.without(self._tails.values())
-        others = not self._rooms.short and (budget.busy or bool(self._plans) or any_linked(self._jobs.values()))
+        others = not self._rooms.short(self._jobs) and (budget.busy or self._plans or any_linked(self._jobs.values()))
         for job in tuple(self._jobs.values()):
             with self._linking(job.request):
                 if job.phase is Phase.NEW and not full and self._capturing.admits(job):  # in the order of arrival
@@ -232,7 +232,7 @@ class LinkScheduler:
                     terms = self.pace.loading(job, alone=alone) if isinstance(job, RequestJob) else ()
                     work.load += [] if full else [job.load(*terms)]
                 if not left.none:
-                    tail = order(job, work, left, later, busy=budget.busy, others=others)
+                    tail = order(job, work, left, later, busy=budget.busy, others=bool(others))
                     self._tails |= {} if tail is None else {job.request: tail}
         quiet = not any_loading(self._jobs.values())
         work.fetch, work.forgo = self._waiting.orders(work.load, self._leaders.making, self._linking, quiet=quiet)

@@ -60,7 +60,7 @@ class LinkWorker:
         """`beside`: so many rows may join the forward that vLLM runs next."""
         for request in orders.release:
             self._release(request)
-        self._fetched.obey(orders, partial(self.loader.ahead, store=self.store, rates=self._rates))
+        self._fetched.obey(orders, partial(self.loader.ahead, store=self.store, rates=self._rates), self._linking)
         for load in orders.load:
             with self._linking(load.request):
                 self._start(load)

@@ -6,12 +6,16 @@ other in different passes. What takes its own time on each rank (reading a file)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from ragcache.linking.base import Reduction
 from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.policy import Work
 from ragcache.types import FloatArray, Segment, VariantKey
+
+Within = Callable[[str], AbstractContextManager[None]]  # by request: what breaks in it is that one's alone
 
 
 @dataclass(frozen=True)

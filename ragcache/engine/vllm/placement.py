@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ragcache.engine.vllm.orders import Compute, Load, Orders, Probe
+from ragcache.engine.vllm.orders import Compute, Load, Orders, Probe, Within
 from ragcache.engine.vllm.taps import Recorder
 from ragcache.loader import Block, Delivery, Loading, PieceLoaded, SegmentPiece
 from ragcache.types import Lineage, Origin, Variant, VariantKey
@@ -35,14 +35,16 @@ class ReadAhead:
     def __init__(self) -> None:
         self._begun: dict[str, tuple[Sequence[SegmentPiece], Loading]] = {}
 
-    def obey(self, orders: Orders, ahead: Callable[[Sequence[SegmentPiece]], Loading | None]) -> None:
-        """`ahead`: of the loader that there is."""
+    def obey(self, orders: Orders, ahead: Callable[[Sequence[SegmentPiece]], Loading | None], linking: Within) -> None:
+        """`ahead`: of the loader that there is. `linking`: what breaks within it is a request's alone."""
         for one in orders.fetch:
-            if (loading := ahead(one.pieces)) is not None:
-                self._begun[one.request] = (one.pieces, loading)
+            with linking(one.request):
+                if (loading := ahead(one.pieces)) is not None:
+                    self._begun[one.request] = (one.pieces, loading)
         for request in orders.forgo:
-            if request in self._begun:
-                self._begun.pop(request)[1].stop()
+            with linking(request):
+                if request in self._begun:
+                    self._begun.pop(request)[1].stop()
 
     def take(self, load: Load) -> Loading | None:
         """With what is wanted now alone; None where nothing was begun, or more is wanted."""

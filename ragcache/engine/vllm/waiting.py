@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ragcache.engine.vllm.block_names import PromptNames
 from ragcache.engine.vllm.jobs import NamedLinkage
-from ragcache.engine.vllm.orders import Fetch, Load
-
-Linking = Callable[[str], AbstractContextManager[None]]
+from ragcache.engine.vllm.orders import Fetch, Load, Within
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class WaitingPrompts:
             self._forgone.append(request)
 
     def orders(
-        self, loads: Iterable[Load], making: Container[bytes], linking: Linking, *, quiet: bool
+        self, loads: Iterable[Load], making: Container[bytes], linking: Within, *, quiet: bool
     ) -> tuple[tuple[Fetch, ...], tuple[str, ...]]:
         """What the workers read from now on, and what no more. `loads`: of this step. `making`: links that are made
         now. `linking`: what breaks within it is a request's alone. `quiet`: nobody reads in order to go on.
@@ -59,7 +56,7 @@ class WaitingPrompts:
         fetch = self._next(making, linking) if quiet and self._fetched is None else None
         return () if fetch is None else (fetch,), forgone
 
-    def _next(self, making: Container[bytes], linking: Linking) -> Fetch | None:
+    def _next(self, making: Container[bytes], linking: Within) -> Fetch | None:
         """The first that will not find what it lacks in the prefix cache."""
         for request, one in list(self._waiting.items()):
             with linking(request):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -100,6 +101,24 @@ def test_who_goes_away_leaves_nothing(pair: Pair, gate: Gate) -> None:
     wait_until(lambda: gate.reads > 0, LIMIT_S)
     waiting.close()
     before.close()
+
+
+def test_reading_that_breaks_is_one_request_s_alone(pair: Pair, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(pair.torch.generate(MIXED, max_tokens=8, linker="full"))
+    broken = threading.Event()
+
+    def ahead(*given: Any, **named: Any) -> Any:
+        broken.set()
+        raise MemoryError
+
+    monkeypatch.setattr(pair.engine._worker.loader, "ahead", ahead)
+    before = pair.vllm.generate(ORDINARY, max_tokens=TOKENS - 30, linker="naive")
+    next(iter(before))
+    waiting = pair.vllm.generate(MIXED, max_tokens=8, linker="naive")
+    assert broken.wait(LIMIT_S)
+    before.close()
+    assert list(waiting) == expected
+    assert any("not linked" in told for told in waiting.report.incidents)
 
 
 def test_a_load_that_breaks_leaves_nothing(pair: Pair, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

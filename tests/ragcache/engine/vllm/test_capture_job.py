@@ -97,6 +97,21 @@ def test_none_waits_for_those_who_wait_for_its_room(make_scheduler: MakeSchedule
     assert [one.request for one in steps[1].load] == ["b"]
 
 
+def test_who_was_refused_and_has_gone_hurries_none(
+    make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "EACH", 4)
+    scheduler = make_scheduler(captures=True, room_bytes=1)
+    ask(scheduler, tiny, SEGMENTS, patient=True)
+    scheduler.step(FREE)
+    scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))
+    arrive(scheduler, "b", "naive")
+    scheduler.step(Budget(1000, True, 1000))
+    scheduler.gone("b")
+    steps = [scheduler.step(Budget(1000, True, 1000)) for _ in range(3)]
+    assert [len(order.capture) for order in steps] == [0, 0, 1]
+
+
 def test_the_system_segment_has_nothing_before_it(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
     scheduler = make_scheduler(captures=True)
     ask(scheduler, tiny, [SYSTEM])
