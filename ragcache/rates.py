@@ -36,6 +36,7 @@ MOST_SPREAD = 0.5
 SETTLED = 5  # measurements after which the spread is learnt: the first ones tell how wrong the guesses were
 SPREAD_KEPT = 0.9
 PLANS, FEWEST_PLANS = 64, 8  # whose errors are remembered; that tell something
+MOST_OBSERVED = 64  # measurements that nobody has asked about
 STALE = 3  # measurements, by which one more may be judged without those: a prompt brings as many
 
 Floats = npt.NDArray[np.float64]
@@ -82,6 +83,7 @@ class Rates:
         self._squares: Floats = np.zeros((len(PRIOR), len(PRIOR), len(PRIOR)))
         self._products: Floats = np.zeros((len(PRIOR), len(PRIOR)))
         self._prior, self._weight = PRIOR, PRIOR_WEIGHT
+        self._observed: list[tuple[Work, float]] = []  # and not learnt from yet
         self._rates: tuple[float, ...] | None = None
         self._since = 0  # measurements that these do not know
         self._spread, self._measured = SPREAD, 0
@@ -101,36 +103,47 @@ class Rates:
     # -- computing --------------------------------------------------------------------------------------------------
 
     def observe(self, work: Work, seconds: float) -> None:
+        """Whoever asks next learns from it: by itself, in each step of an engine, that takes several times as long."""
+        if seconds > 0.0 and work != Work():
+            with self._lock:
+                self._observed.append((work, seconds))
+                if len(self._observed) >= MOST_OBSERVED:
+                    self._learn()
+
+    def _learn(self) -> None:
+        observed, self._observed = self._observed, []
+        for work, seconds in observed:
+            self._learn_from(work, seconds)
+
+    def _learn_from(self, work: Work, seconds: float) -> None:
+        predicted = self._predicted(work, stale=STALE)
+        if seconds < LEAST_PART * predicted:
+            predicted = self._predicted(work)
         parts = work.array()
-        if seconds <= 0.0 or not parts.any():
-            return
-        with self._lock:
-            predicted = self._predicted(work, stale=STALE)
-            if seconds < LEAST_PART * predicted:
-                predicted = self._predicted(work)
         relative = parts / max(seconds, LEAST_PART * predicted)
         kind = int(np.argmax(parts * PRIOR))  # what most of its time goes to
-        with self._lock:
-            kept = np.full(len(parts), OTHERS_KEPT)
-            kept[kind] = KEPT
-            self._squares *= kept[:, None, None]
-            self._products *= kept[:, None]
-            self._squares[kind] += np.outer(relative, relative)
-            self._products[kind] += relative
-            self._measured, self._since = self._measured + 1, self._since + 1
-            if self._measured > SETTLED and predicted > 0.0 and work.rows:
-                off = min(1.0, abs(seconds / predicted - 1.0))
-                self._spread = (SPREAD_KEPT * self._spread**2 + (1 - SPREAD_KEPT) * off**2) ** 0.5
+        kept = np.full(len(parts), OTHERS_KEPT)
+        kept[kind] = KEPT
+        self._squares *= kept[:, None, None]
+        self._products *= kept[:, None]
+        self._squares[kind] += np.outer(relative, relative)
+        self._products[kind] += relative
+        self._measured, self._since = self._measured + 1, self._since + 1
+        if self._measured > SETTLED and predicted > 0.0 and work.rows:
+            off = min(1.0, abs(seconds / predicted - 1.0))
+            self._spread = (SPREAD_KEPT * self._spread**2 + (1 - SPREAD_KEPT) * off**2) ** 0.5
 
     def seconds(self, work: Work) -> float:
         """That this would take."""
         with self._lock:
+            self._learn()
             return self._predicted(work)
 
     @property
     def settled(self) -> bool:
         """Whether enough was measured in this run to tell what has not been."""
         with self._lock:
+            self._learn()
             return self._measured > SETTLED
 
     def _predicted(self, work: Work, stale: int = 0) -> float:
@@ -144,6 +157,7 @@ class Rates:
     def spread(self) -> float:
         """How far computing is off what was predicted, as a share of that: the root of the mean square, of late."""
         with self._lock:
+            self._learn()
             return min(MOST_SPREAD, self._spread)
 
     def _solved(self) -> tuple[float, ...]:
@@ -224,6 +238,7 @@ class Rates:
     def told(self) -> dict[str, Any] | None:
         """As JSON has it; None while nothing was measured."""
         with self._lock:
+            self._learn()
             if not self._measured:
                 return None
             return {

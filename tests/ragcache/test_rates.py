@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ragcache.rates import Rates, Work
+from ragcache.rates import MOST_OBSERVED, SETTLED, Rates, Work
 
 PASS, ROW, ATTENDED, PLACED = 2e-2, 1e-3, 5e-7, 3e-5
 
@@ -59,6 +59,30 @@ def test_one_measurement_that_is_too_short_proves_nothing() -> None:
     for _ in range(20):
         rates.observe(work, seconds(work))
     assert rates.seconds(work) == pytest.approx(seconds(work), rel=0.2)
+
+
+@pytest.mark.parametrize("count", [1, 3, MOST_OBSERVED, 3 * MOST_OBSERVED + 5])
+def test_what_is_learnt_depends_on_no_question(count: int) -> None:
+    """Nobody asks in between, or somebody does."""
+    random_ = random.Random(count)
+    asked, unasked = Rates(), Rates()
+    for _ in range(count):
+        work = Work.of_rows(start := random_.randrange(2000), start + random_.randrange(1, 300)) + Work(passes=1)
+        took = seconds(work) * random_.uniform(0.8, 1.3)
+        for rates in (asked, unasked):
+            rates.observe(work, took)
+        assert asked.spread >= 0.0
+    assert unasked.copy().told() == asked.told()
+    assert unasked.spread == asked.spread
+    assert unasked.settled is (count > SETTLED)
+    assert unasked.seconds(Work(passes=1)) == asked.seconds(Work(passes=1))
+
+
+def test_what_nobody_asks_about_is_bounded() -> None:
+    rates = Rates()
+    for _ in range(10 * MOST_OBSERVED):
+        rates.observe(Work(passes=1), PASS)
+        assert len(rates._observed) < MOST_OBSERVED
 
 
 def test_no_rate_is_negative() -> None:

@@ -8,8 +8,6 @@ workers fill these (cached KV placed, some rows computed), and vLLM goes on with
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -22,17 +20,17 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     KVConnectorWorkerMetadata,
 )
-from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.platforms import current_platform
 from vllm.v1.request import RequestStatus
 
 from ragcache.engine.vllm.block_names import PromptNames, foreign_input
 from ragcache.engine.vllm.budget import Budget
+from ragcache.engine.vllm.figures import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.link_worker import LinkWorker
 from ragcache.engine.vllm.loaders import file_loader
 from ragcache.engine.vllm.orders import Answers, Orders
-from ragcache.engine.vllm.outcomes import FAMILIES
+from ragcache.engine.vllm.own_time import OwnTime, Steps, counted
 from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
@@ -86,8 +84,10 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._parked: dict[str, Any] = {}  # vLLM's requests
         self._tailed: dict[str, Any] = {}  # of these, those that go on, and rows of which are to be computed yet
         self._own: list[KVStore] = []  # an engine in this process gives its own in their place
+        self.own, self._steps = OwnTime(), Steps()
         if role is KVConnectorRole.SCHEDULER:
             self._scheduler = self._setup.scheduler()
+            self.own = self._scheduler.own
             self._own.append(self._scheduler.store)
 
     # -- worker -----------------------------------------------------------------------------------------------------
@@ -99,6 +99,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._own.append(store)
         settings = self._setup.settings
         self._worker = LinkWorker(spans, store, file_loader(settings.load_timeout_s, name=settings.loader))
+        self.own = self._worker.own
 
     def warm_up(self) -> None:
         """As vLLM does with its own forward, so that the first question does not wait for it. Raises ModelError for a
@@ -115,6 +116,10 @@ class RagcacheConnector(KVConnectorBase_V1):
         return self._worker
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        self._obey(forward_context)
+
+    @counted
+    def _obey(self, forward_context: Any) -> None:
         orders = self._get_connector_metadata().orders
         if orders or self.worker.busy:
             self.worker.obey(orders, self.worker.spans.room_beside(forward_context))
@@ -146,6 +151,7 @@ class RagcacheConnector(KVConnectorBase_V1):
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self.worker.take_spoilt()
 
+    @counted
     def build_connector_worker_meta(self) -> StepAnswers | None:
         answers = self.worker.take_answers()
         return None if answers is None else StepAnswers(answers)
@@ -168,6 +174,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         assert self._scheduler is not None, "asked of a worker's connector"
         return self._scheduler
 
+    @counted
     def on_new_request(self, request: Any) -> None:
         self.scheduler.arrived(
             request.request_id,
@@ -185,16 +192,20 @@ class RagcacheConnector(KVConnectorBase_V1):
         """Positions that the prefix cache has of it, by its names."""
         return 0 if self._manager is None else int(self._manager.get_computed_blocks(request)[1])
 
+    @counted
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         count = self.scheduler.matched(request.request_id, num_computed_tokens)
         return count, bool(count)
 
+    @counted
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens:
             self.scheduler.allocated(request.request_id, blocks.get_block_ids()[0], num_external_tokens)
             self._parked[request.request_id] = request
 
+    @counted
     def build_connector_meta(self, scheduler_output: Any) -> StepOrders:
+        self._steps.ordered()
         used = scheduler_output.total_num_scheduled_tokens
         left = self._vllm_config.scheduler_config.max_num_batched_tokens - used
         scheduled = scheduler_output.num_scheduled_tokens
@@ -228,8 +239,13 @@ class RagcacheConnector(KVConnectorBase_V1):
         return 1 << 20 if current_platform.is_cpu() else limit
 
     def get_kv_connector_stats(self) -> LinkStats | None:
-        """Asked of both sides; the workers' seconds come with their answers."""
-        totals = {} if self._scheduler is None else self._scheduler.outcomes.totals.take()
+        """Asked of both sides at the end of a step; what workers took for a request comes with their answers."""
+        if self._scheduler is None:
+            return LinkStats({"own/worker": own}) if (own := self.own.take()) else None
+        self._steps.ended()
+        totals = self._scheduler.outcomes.totals.take()
+        if own := self.own.take():
+            totals |= {"own/scheduler": own, "own/steps": self._steps.take()}
         return LinkStats(totals) if totals else None
 
     @classmethod
@@ -246,49 +262,12 @@ class RagcacheConnector(KVConnectorBase_V1):
     ) -> LinkPromMetrics:
         return LinkPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
+    @counted
     def update_connector_output(self, connector_output: Any) -> None:
         if isinstance(connector_output.kv_connector_worker_meta, StepAnswers):
             self.scheduler.answered(connector_output.kv_connector_worker_meta.answers)
 
+    @counted
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         self._tailed.pop(request.request_id, None)
         return False, self.scheduler.gone(request.request_id)
-
-
-@dataclass
-class LinkStats(KVConnectorStats):
-    """Our figures for vLLM's log and its Prometheus endpoint: totals since the last step, by `family/kind`."""
-
-    def reset(self) -> None:
-        self.data: dict[str, Any] = {}
-
-    def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
-        return LinkStats(dict(Counter(self.data) + Counter(other.data)))
-
-    def reduce(self) -> dict[str, int | float]:
-        return {name: round(value, 3) for name, value in sorted(self.data.items())}
-
-    def is_empty(self) -> bool:
-        return not self.data
-
-
-class LinkPromMetrics(KVConnectorPromMetrics):
-    """One counter per family, with a label for the kind."""
-
-    def __init__(
-        self,
-        vllm_config: Any,
-        metric_types: Mapping[type, Any],
-        labelnames: list[str],
-        per_engine_labelvalues: dict[int, list[object]],
-    ):
-        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-        self._counters = {
-            family: self._counter_cls(name=f"ragcache:{family}", documentation=told, labelnames=[*labelnames, "kind"])
-            for family, told in FAMILIES.items()
-        }
-
-    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
-        for name, value in transfer_stats_data.items():
-            family, kind = name.split("/", 1)
-            self._counters[family].labels(*self.per_engine_labelvalues[engine_idx], kind).inc(value)

@@ -17,6 +17,7 @@ from ragcache.engine.vllm.budget import Budget, Capturing, Forward, LinkSettings
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob, any_linked, any_loading
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
+from ragcache.engine.vllm.own_time import OwnTime
 from ragcache.engine.vllm.plans import PLANNERS, WAIT_S, Pace, Plans, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, LinkRequest, ReportRequest, read_request
 from ragcache.engine.vllm.waiting import WaitingPrompts
@@ -47,9 +48,8 @@ class LinkScheduler:
         """`token_bytes`: K and V of one token on one rank. `pass_tokens`: most that one forward takes."""
         self.store = store
         self.exchanges: Container[str] = ()  # of an engine in this process: what it captures goes there
-        self.outcomes = Outcomes()
-        self._fingerprint, self._settings = fingerprint, settings
-        self._ranks, self._layers = ranks, layers
+        self.outcomes, self.own = Outcomes(), OwnTime()
+        self._fingerprint, self._settings, self._ranks, self._layers = fingerprint, settings, ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
         self.pace = Pace(pass_tokens, layers, always=settings.always, meets=settings.meets, clock=clock)
@@ -214,7 +214,7 @@ class LinkScheduler:
     def step(self, budget: Budget, scheduled: Iterable[str] = ()) -> Orders:
         """What the workers do in this step, oldest request first. `scheduled`: requests that vLLM goes on with."""
         if self._plans and not (budget.busy or self._jobs):
-            self._plans.wait(WAIT_S)  # instead of spinning
+            self.own.idle(partial(self._plans.wait, WAIT_S))  # instead of spinning
         self._adopt_plans()
         release = self._rooms.take_back(lambda request: request in self._jobs and self._jobs[request].needs_room)
         full, work = False, StepWork()

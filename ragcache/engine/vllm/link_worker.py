@@ -28,6 +28,7 @@ from ragcache.engine.vllm.orders import (
     Probed,
     Timed,
 )
+from ragcache.engine.vllm.own_time import OwnTime
 from ragcache.engine.vllm.placement import Exchange, Linking, ReadAhead, rooms_ahead
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import FAULTS, reason_of
@@ -47,7 +48,7 @@ class LinkWorker:
     def __init__(self, spans: SpanRunner, store: KVStore, loader: Loader | None = None):
         """`store`: brings those K/V heads of the model that this rank holds."""
         self.store = store
-        self.spans = spans
+        self.spans, self.own = spans, OwnTime()
         self.exchanges: dict[str, Exchange] = {}
         self._linkings: dict[str, Linking] = {}
         self._fetched, self._storing = ReadAhead(), Storing()
@@ -82,7 +83,7 @@ class LinkWorker:
         for request in orders.finish:
             self._forget(request)
         if orders.idle and not orders and not self._loadings:
-            wait(self._storing.awaited, IDLE_WAIT_S, FIRST_COMPLETED)
+            self.own.idle(partial(wait, self._storing.awaited, IDLE_WAIT_S, FIRST_COMPLETED))
 
     @contextmanager
     def _linking(self, request: str, *, together: bool = False) -> Iterator[None]:
@@ -158,7 +159,7 @@ class LinkWorker:
             loadings = self._loadings
             awaited = [future for loading in loadings for future in loading.awaited]
             if idle and awaited:
-                wait(awaited, IDLE_WAIT_S, FIRST_COMPLETED)
+                self.own.idle(partial(wait, awaited, IDLE_WAIT_S, FIRST_COMPLETED))
             any_ready = bool(loadings) and self._place_ready(started, idle)
             took = took or any_ready or (idle and bool(awaited))
             if not any_ready or not idle:
@@ -226,7 +227,7 @@ class LinkWorker:
             self._fail(probe.request, amid.lost[probe.request])
             return
         self._answers.probed.append(Probed(probe.request, attention))
-        self._answers.timed.append(Timed(probe.request, "probe", perf_counter() - started - amid.seconds))
+        self._answers.timed.append(Timed(probe.request, "probe", self.own.without(started) - amid.seconds))
 
     def _ready_keys(self, probe: Probe) -> torch.Tensor | None:
         try:
@@ -246,7 +247,7 @@ class LinkWorker:
             started = perf_counter()
             self.spans.compute(rows, rooms, amid.bring if amid else None)
             amid.end()
-            self._computed(slices, perf_counter() - started - amid.seconds)
+            self._computed(slices, self.own.without(started) - amid.seconds)
             self._tell(amid)
             for one in slices:
                 if one.request in amid.lost:
@@ -292,4 +293,4 @@ class LinkWorker:
         self._spent(capture.request, "capture", started)
 
     def _spent(self, request: str, stage: str, started: float) -> None:
-        self._answers.timed.append(Timed(request, stage, perf_counter() - started))
+        self._answers.timed.append(Timed(request, stage, self.own.without(started)))

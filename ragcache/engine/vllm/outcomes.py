@@ -22,6 +22,7 @@ FAMILIES = {
     "chunks": "Chunks of linked and plain prompts by the tier that held them.",
     "tokens": "Tokens before the question: reused, repaired or computed.",
     "seconds": "Seconds spent for linked prompts, by stage.",
+    "own": "Seconds of our code on vLLM's threads (scheduler, worker) but for what places and computes; of all steps.",
     "incidents": "What went wrong and was worked around.",
 }
 

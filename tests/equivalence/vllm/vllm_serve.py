@@ -93,6 +93,17 @@ def test_the_metrics_tell_it(server: Server, cache: ChunkCache) -> None:
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, sum(map(len, PROMPT[1:-1])), 4]
 
 
+def test_they_tell_what_our_own_code_takes(server: Server) -> None:
+    def told(kind: str) -> float:
+        lines = server.metrics().items()
+        return sum(value for line, value in lines if line.startswith("ragcache:own_total{") and f'"{kind}"' in line)
+
+    for _ in range(3):
+        server.answer(PROMPT, link_params(PROMPT, "boundary"))
+    wait_until(lambda: bool(told("scheduler") and told("worker")), PATIENCE_S, server.metrics)
+    assert told("scheduler") + told("worker") < told("steps")
+
+
 def test_a_client_that_vanishes_leaves_nothing_behind(server: Server, cache: ChunkCache) -> None:
     for _ in range(5):
         connection, response = server.complete(PROMPT, link_params(PROMPT, "auto"), 200, stream=True)
