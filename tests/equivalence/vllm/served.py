@@ -75,10 +75,15 @@ class Server:
         return self.request("GET", path, None)[1]
 
     def request(self, method: str, path: str, body: Any) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        connection = self.sent(method, path, body)
+        return connection, connection.getresponse()
+
+    def sent(self, method: str, path: str, body: Any) -> http.client.HTTPConnection:
+        """Without waiting for anything to come."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         headers = {"Content-Type": "application/json"}
         connection.request(method, path, None if body is None else json.dumps(body), headers)
-        return connection, connection.getresponse()
+        return connection
 
     def post(self, path: str, **body: Any) -> dict[str, Any]:
         connection, response = self.request("POST", path, {"model": str(self.model), "temperature": 0, **body})
@@ -100,12 +105,15 @@ class Server:
     def complete(
         self, segments: Sequence[Segment], params: Any, tokens: int, **more: Any
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        body = {
+        return self.request("POST", "/v1/completions", self.body(segments, params, tokens, **more))
+
+    def body(self, segments: Sequence[Segment], params: Any, tokens: int, **more: Any) -> dict[str, Any]:
+        """Of a completion."""
+        return {
             "model": str(self.model), "prompt": [token for segment in segments for token in segment.ids],
             "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "detokenize": False, "return_token_ids": True,
             "kv_transfer_params": params, **more,
         }  # fmt: skip
-        return self.request("POST", "/v1/completions", body)
 
     def answer(self, segments: Sequence[Segment], params: Any, tokens: int = 12) -> tuple[list[int], dict[str, Any]]:
         connection, response = self.complete(segments, params, tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import cycle
 from time import sleep
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from vllm.distributed import get_tensor_model_parallel_rank
 
 from ragcache.engine.vllm.connector import KVConnectorRole, RagcacheConnector
-from ragcache.loader import climb
+from ragcache.engine.vllm.orders import Load
+from ragcache.engine.vllm.placement import ReadAhead
+from ragcache.loader import Loading, climb
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.threads import DiskThreads
@@ -42,6 +45,19 @@ class SkewedConnector(RagcacheConnector):
         delays = cycle(DELAYS_S if get_tensor_model_parallel_rank() else (0.0,))
         threads = DiskThreads(1, "test-skewed", 600.0)
         self.worker.loader = CakeLoader(threads, pace=lambda nbytes: sleep(next(delays)), claims=False)
+        self._tell_of(self.worker._fetched)
+
+    def _tell_of(self, fetched: ReadAhead) -> None:
+        """In the log, which prompts had been read, in part or whole, before they had their blocks."""
+        take, rank = fetched.take, get_tensor_model_parallel_rank()
+
+        def told(load: Load) -> Loading | None:
+            loading = take(load)
+            if loading is not None:
+                sys.stderr.write(f"rank {rank} had begun to read {load.request}\n")
+            return loading
+
+        fetched.take = told  # type: ignore[method-assign]
 
 
 class LayeredConnector(RagcacheConnector):
