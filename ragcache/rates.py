@@ -36,7 +36,7 @@ MOST_SPREAD = 0.5
 SETTLED = 5  # measurements after which the spread is learnt: the first ones tell how wrong the guesses were
 SPREAD_KEPT = 0.9
 PLANS, FEWEST_PLANS = 64, 8  # whose errors are remembered; that tell something
-MOST_OBSERVED = 64  # measurements that nobody has asked about
+MOST_OBSERVED = 16  # measurements that nobody has asked about
 STALE = 3  # measurements, by which one more may be judged without those: a prompt brings as many
 
 Floats = npt.NDArray[np.float64]
@@ -97,6 +97,7 @@ class Rates:
         """That learns for itself."""
         made = Rates()
         with self._lock:
+            self._learn()
             made.__dict__.update({name: deepcopy(self.__dict__[name]) for name in made.__dict__ if name != "_lock"})
         return made
 

@@ -62,7 +62,7 @@ def test_one_measurement_that_is_too_short_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, MOST_OBSERVED, 3 * MOST_OBSERVED + 5])
-def test_what_is_learnt_depends_on_no_question(count: int) -> None:
+def test_what_is_learnt_is_the_same_whenever_the_spread_is_asked(count: int) -> None:
     """Nobody asks in between, or somebody does."""
     random_ = random.Random(count)
     asked, unasked = Rates(), Rates()

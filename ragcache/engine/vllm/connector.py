@@ -176,6 +176,7 @@ class RagcacheConnector(KVConnectorBase_V1):
 
     @counted
     def on_new_request(self, request: Any) -> None:
+        self._steps.asked()
         self.scheduler.arrived(
             request.request_id,
             request.prompt_token_ids or (),
@@ -205,7 +206,8 @@ class RagcacheConnector(KVConnectorBase_V1):
 
     @counted
     def build_connector_meta(self, scheduler_output: Any) -> StepOrders:
-        self._steps.ordered()
+        cached = scheduler_output.scheduled_cached_reqs.req_ids
+        self._steps.ordered(goes_on=bool(cached or self._parked))
         used = scheduler_output.total_num_scheduled_tokens
         left = self._vllm_config.scheduler_config.max_num_batched_tokens - used
         scheduled = scheduler_output.num_scheduled_tokens

@@ -223,11 +223,12 @@ class LinkWorker:
         amid = LateLayers(self.spans, late(self._linkings, [probe.request]))
         attention = self.spans.question_attention(probe, keys, amid.bring if amid else None)
         self._tell(amid)
+        seconds = self.own.without(started) - amid.seconds
         if probe.request in amid.lost:
             self._fail(probe.request, amid.lost[probe.request])
             return
         self._answers.probed.append(Probed(probe.request, attention))
-        self._answers.timed.append(Timed(probe.request, "probe", self.own.without(started) - amid.seconds))
+        self._answers.timed.append(Timed(probe.request, "probe", seconds))
 
     def _ready_keys(self, probe: Probe) -> torch.Tensor | None:
         try:
@@ -264,7 +265,7 @@ class LinkWorker:
     def _settle(self, request: str) -> None:
         """All of it is there before vLLM goes on."""
         amid = LateLayers(self.spans, late(self._linkings, [request]))
-        amid.bring(len(self.spans.layers) - 1)
+        self.own.idle(partial(amid.bring, len(self.spans.layers) - 1))
         self._tell(amid)
         if request in amid.lost:
             linking = self._linkings[request]

@@ -28,7 +28,7 @@ class OwnTime:
         return seconds
 
     def idle(self, wait: Callable[[], object]) -> None:
-        """With nothing else to do."""
+        """Until something is there that it needs."""
         started = self.clock()
         wait()
         self.without(started)
@@ -54,18 +54,24 @@ S = TypeVar("S", bound=Side)
 
 
 class Steps:
-    """vLLM's, as its scheduler sees them: each from when it is ordered, or from the end of the one before, until its
-    outcome is there. What lies between them, while nothing is asked, is none.
+    """vLLM's, as its scheduler sees them: until their outcome is there, each from the end of the one before where it
+    goes on with what that had; else from when somebody asked. What lies between, while nothing is asked, is none.
     """
 
     def __init__(self, clock: Clock = perf_counter) -> None:
         self._clock = clock
         self._under_way, self._since, self._seconds = 0, 0.0, 0.0
+        self._asked: float | None = None  # the first time since a step was ordered
 
-    def ordered(self) -> None:
+    def asked(self) -> None:
+        if self._asked is None:
+            self._asked = self._clock()
+
+    def ordered(self, *, goes_on: bool) -> None:
         """Perhaps before the one before it has ended."""
-        if not self._under_way:
-            self._since = self._clock()
+        if not (self._under_way or goes_on):
+            self._since = self._clock() if self._asked is None else self._asked
+        self._asked = None
         self._under_way += 1
 
     def ended(self) -> None:

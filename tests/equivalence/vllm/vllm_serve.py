@@ -93,15 +93,20 @@ def test_the_metrics_tell_it(server: Server, cache: ChunkCache) -> None:
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, sum(map(len, PROMPT[1:-1])), 4]
 
 
-def test_they_tell_what_our_own_code_takes(server: Server) -> None:
+def test_they_tell_what_our_own_code_takes(server: Server, cache: ChunkCache) -> None:
     def told(kind: str) -> float:
         lines = server.metrics().items()
         return sum(value for line, value in lines if line.startswith("ragcache:own_total{") and f'"{kind}"' in line)
 
-    for _ in range(3):
+    before = {kind: told(kind) for kind in ("scheduler", "worker", "steps")}
+
+    def took(kind: str) -> float:
         server.answer(PROMPT, link_params(PROMPT, "boundary"))
-    wait_until(lambda: bool(told("scheduler") and told("worker")), PATIENCE_S, server.metrics)
-    assert told("scheduler") + told("worker") < told("steps")
+        return told(kind) - before[kind]
+
+    for kind in before:
+        wait_until(lambda kind=kind: took(kind) > 0.0, PATIENCE_S, server.metrics)  # type: ignore[misc]
+    assert took("scheduler") + took("worker") < took("steps")
 
 
 def test_a_client_that_vanishes_leaves_nothing_behind(server: Server, cache: ChunkCache) -> None:

@@ -56,21 +56,37 @@ def test_steps_are_told_without_what_lies_between() -> None:
     steps = Steps(lambda: now[0])
     for begins, ends in ((10.0, 12.0), (20.0, 23.0)):
         now[0] = begins
-        steps.ordered()
+        steps.ordered(goes_on=False)
         now[0] = ends
         steps.ended()
     assert steps.take() == 5.0
     assert steps.take() == 0.0
 
 
+def test_a_step_begins_where_somebody_asked_or_the_one_before_ended() -> None:
+    now = [7.0]
+    steps = Steps(lambda: now[0])
+    steps.asked()
+    now[0] = 8.0
+    steps.asked()
+    steps.ordered(goes_on=False)
+    now[0] = 10.0
+    steps.ended()
+    now[0] = 11.0
+    steps.ordered(goes_on=True)
+    now[0] = 14.0
+    steps.ended()
+    assert steps.take() == 7.0
+
+
 def test_steps_that_overlap_count_once() -> None:
     """vLLM may order one before the outcome of the last."""
     now = [0.0]
     steps = Steps(lambda: now[0])
-    steps.ordered()
+    steps.ordered(goes_on=False)
     for moment in (1.0, 2.0, 3.0):
         now[0] = moment
-        steps.ordered()
+        steps.ordered(goes_on=False)
         now[0] = moment + 0.5
         steps.ended()
     now[0] = 4.0
