@@ -200,8 +200,10 @@ class _Layers(Loading):
             climb.lost = True
         elif given_up or self._threads.lasts(climb.seconds) or (task is not None and self._threads.late(task)):
             with self._lock:
+                if climb.parts:  # meanwhile
+                    return False
                 self._late[far] += 1
-            climb.lost = True
+                climb.lost = True
             climb.incidents.append(LATE)
         return climb.lost
 

@@ -15,7 +15,9 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9999", "0011", None, None
+revision = "9999"
+down_revision = "0011"
+branch_labels = depends_on = None
 
 
 def upgrade():

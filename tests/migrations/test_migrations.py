@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, make_url
 
 from app.errors import CatalogError
-from app.library.catalog import Catalog
+from app.library.catalog import Catalog, schema
 from app.library.catalog.database import Database
 from app.library.catalog.records import NewMessage
 from app.library.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
@@ -156,10 +156,13 @@ def test_a_conversation_of_before_is_nobodys(database: Database) -> None:
     assert not catalog.keys.any()
 
 
-def test_there_is_one_newest_revision() -> None:
+def test_there_is_one_newest_revision(database: Database) -> None:
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
-    assert len(ScriptDirectory.from_config(config).get_heads()) == 1
+    scripts = ScriptDirectory.from_config(config)
+    (newest,) = scripts.get_heads()
+    assert newest == inspect_schema(database).newest
+    assert {one.revision: one.down_revision for one in scripts.walk_revisions()} == schema._revisions(SCRIPTS)
 
 
 def test_looking_creates_nothing(database: Database) -> None:

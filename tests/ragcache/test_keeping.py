@@ -8,6 +8,7 @@ import pytest
 
 from ragcache import keeping
 from ragcache.keeping import CLOSING_S, HELD_S, MOST_WAITING, Keeper
+from tests.waiting import wait_until
 
 Told = list[str]
 
@@ -82,6 +83,7 @@ def test_where_answers_never_cease_a_task_has_its_turns() -> None:
     task = Steps(keeper)
     with keeper.answering():
         keeper.later(task)
+        wait_until(lambda: bool(tidied), 60)
         assert not task.began.wait(0.1)
         assert tidied == [0], "what it keeps from an answer is let go of"
         clock[0] = HELD_S
@@ -122,7 +124,8 @@ def test_its_thread_starts_without_its_lock(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_turn_is_short() -> None:
     clock, gate = [0.0], threading.Event()
-    keeper = Keeper(clock=lambda: clock[0])
+    tidied = threading.Event()
+    keeper = Keeper(tidied.set, clock=lambda: clock[0])
     done: list[str] = []
 
     def task() -> Told:
@@ -135,6 +138,7 @@ def test_a_turn_is_short() -> None:
 
     with keeper.answering():
         keeper.later(task)
+        assert tidied.wait(60)
         threading.Event().wait(0.1)
         clock[0] = HELD_S
         with keeper.answering():

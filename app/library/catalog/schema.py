@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 import sqlite3
 import threading
 from contextlib import closing
@@ -33,6 +33,8 @@ VERSION_TABLE = "ragcache_schema"
 _ALEMBIC = threading.Lock()
 # Bytes of a page: a chunk takes more than half of one of SQLite's 4,096, so the rest of each would stay empty.
 _PAGE = 8192
+# In a script. Python's own parser is not for threads: in some of its versions two that parse at once break one another.
+_NAMED = re.compile(r"^(revision|down_revision) = (?:[\"'](\w+)[\"']|None)$", re.MULTILINE)
 _ADVISORY = 0x52414743  # "RAGC": the lock of PostgreSQL under which the schema changes
 
 
@@ -95,25 +97,10 @@ def _revisions(folder: Path) -> dict[str, str | None]:
     """
     found: dict[str, str | None] = {}
     for path in sorted((folder / "versions").glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-        names: dict[str, str | None] = {}
-        for node in tree.body:
-            if isinstance(node, ast.Assign):
-                names |= _assigned(node)
+        names: dict[str, str] = dict(_NAMED.findall(path.read_text(encoding="utf-8")))
         if "revision" in names:
-            found[str(names["revision"])] = names["down_revision"]
+            found[names["revision"]] = names["down_revision"] or None
     return found
-
-
-def _assigned(node: ast.Assign) -> dict[str, str | None]:
-    """Of `a = 1` and of `a, b = 1, 2`: names and constants."""
-    target, value = node.targets[0], node.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        pairs = list(zip(target.elts, value.elts, strict=True))
-    else:
-        pairs = [(target, value)]
-    wanted = ("revision", "down_revision")
-    return {name.id: ast.literal_eval(it) for name, it in pairs if isinstance(name, ast.Name) and name.id in wanted}
 
 
 def _run_scripts(folder: Path, connection: Connection) -> None:

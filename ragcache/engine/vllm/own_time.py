@@ -61,16 +61,15 @@ class Steps:
     def __init__(self, clock: Clock = perf_counter) -> None:
         self._clock = clock
         self._under_way, self._since, self._seconds = 0, 0.0, 0.0
-        self._asked: float | None = None  # the first time since a step was ordered
+        self._asked: float | None = None  # the last time since a step was ordered
 
     def asked(self) -> None:
-        if self._asked is None:
-            self._asked = self._clock()
+        self._asked = self._clock()  # who asked before may have gone without a step
 
     def ordered(self, *, goes_on: bool) -> None:
         """Perhaps before the one before it has ended."""
         if not (self._under_way or goes_on):
-            self._since = self._clock() if self._asked is None else self._asked
+            self._since = self._clock() if self._asked is None else max(self._since, self._asked)
         self._asked = None
         self._under_way += 1
 

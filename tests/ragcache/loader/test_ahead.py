@@ -51,14 +51,17 @@ def slow_disk() -> Rates:
 
 @pytest.mark.parametrize("waited", [False, True])
 def test_time_to_wait_is_time_to_read(tiny: Tiny, store: KVStore, threads: DiskThreads, waited: bool) -> None:
-    gate = Gate(1000)
+    gate = Gate(1000 if waited else 0)
     queued = QueuedLoader(CakeLoader(threads, pace=gate))
     pieces = pieces_of(tiny, store)
     if waited:
         queued.arrived(pieces, store, slow_disk())
         wait_until(lambda: gate.reads == len(pieces), LIMIT_S)
         threads.submit(lambda: None).future.result(LIMIT_S)  # behind the last of them
-    made = prefill_prompt(over(tiny, store, queued, slow_disk()), prompt(), "naive")
+    try:
+        made = prefill_prompt(over(tiny, store, queued, slow_disk()), prompt(), "naive")
+    finally:
+        gate.opened.set()
     assert waited == (met(made) == 0)
     assert_is_stock(made, tiny)
 

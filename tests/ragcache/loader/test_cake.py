@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.linkage import Linkage
 from ragcache.linking import make_linker
-from ragcache.loader.cake import AHEAD, CakeLoader
+from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import DiskThreads, T, Task
 from ragcache.planning import first_address, plan_prompt
 from ragcache.rates import Rates
@@ -39,6 +40,8 @@ from tests.cold_prompts import (
 )
 from tests.loaders import known_rates
 from tests.tiny import Tiny, make_chunks, make_system
+
+FEW = 4  # pieces that are read and not placed, on a machine with however many cores
 
 
 @pytest.fixture
@@ -79,10 +82,10 @@ def test_no_piece_is_lost_where_no_task_can_be_made(
 ) -> None:
     store, submit, asked = ingested(tiny, tmp_path), threads.submit, iter(range(10**6))
 
-    def failing(call: Callable[[], T]) -> Task[T]:
+    def failing(call: Callable[[], T], *more: Any, **named: Any) -> Task[T]:
         if next(asked) in (2, 3):
             raise MemoryError
-        return submit(call)
+        return submit(call, *more, **named)
 
     monkeypatch.setattr(threads, "submit", failing)
     made = prefill_prompt(cake(tiny, store, threads), prompt(), "naive")
@@ -187,7 +190,7 @@ def test_a_system_segment_that_nobody_has_is_computed(tiny: Tiny, tmp_path: Path
     assert_is_stock(made, tiny)
 
 
-@pytest.mark.parametrize(("most", "begun"), [(1 << 40, AHEAD), (2500, 3), (1, 1)])
+@pytest.mark.parametrize(("most", "begun"), [(1 << 40, FEW), (2500, 3), (1, 1)])
 def test_no_more_is_read_than_may_wait_to_be_placed(
     tiny: Tiny, tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch, most: int, begun: int
 ) -> None:
@@ -196,10 +199,10 @@ def test_no_more_is_read_than_may_wait_to_be_placed(
     store, gate, name = ingested(tiny, tmp_path), Gate(10**6), tiny.engine.spec.fingerprint
     plan = plan_prompt(prompt(), name, store)
     pieces = Linkage(plan, make_linker("naive"), first_address(plan, name)).pieces()
-    loading = CakeLoader(threads, pace=gate).begin([replace(one, nbytes=1000) for one in pieces], store)
+    loading = CakeLoader(threads, pace=gate, ahead=FEW).begin([replace(one, nbytes=1000) for one in pieces], store)
 
     def settled() -> int:
-        for _ in range(AHEAD):  # each read begins the next one before it ends
+        for _ in range(FEW):  # each read begins the next one before it ends
             threads.submit(lambda: None).future.result(LIMIT_S)
         return gate.reads
 

@@ -40,7 +40,7 @@ def newer(scripts: Path) -> Path:
     shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
     newest = inspect_schema(at(scripts / "none")).newest
     (scripts / "versions" / "9999_next.py").write_text(
-        f"from alembic import op\nrevision, down_revision = '9999', {newest!r}\n"
+        f"from alembic import op\nrevision = '9999'\ndown_revision = {newest!r}\n"
         "branch_labels = depends_on = None\n"
         "def upgrade():\n    op.execute('DELETE FROM retirements')\n"
     )

@@ -64,15 +64,22 @@ def test_steps_are_told_without_what_lies_between() -> None:
 
 
 def test_a_step_begins_where_somebody_asked_or_the_one_before_ended() -> None:
-    now = [7.0]
+    now = [1.0]
     steps = Steps(lambda: now[0])
+    steps.asked()  # and gone
+    now[0] = 7.0
     steps.asked()
     now[0] = 8.0
-    steps.asked()
     steps.ordered(goes_on=False)
+    now[0] = 9.0
+    steps.asked()
     now[0] = 10.0
     steps.ended()
     now[0] = 11.0
+    steps.ordered(goes_on=False)
+    now[0] = 12.0
+    steps.ended()
+    now[0] = 13.0
     steps.ordered(goes_on=True)
     now[0] = 14.0
     steps.ended()
