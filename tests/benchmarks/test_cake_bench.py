@@ -90,7 +90,7 @@ def test_a_trace_is_another_case(parts: TorchModel) -> None:
 
 
 def test_what_is_loaded_while_a_request_waits_does_not_count(parts: TorchModel) -> None:
-    options = asked(preload=("sync", "async"), wait=3.0, bandwidths=(7.0,), kinds=("chunks",))
+    options = asked(preload=("sync", "async"), wait=3.0, bandwidths=(0.3,), kinds=("chunks",))
     rows = {(row["preload"], row["mode"]): row for row in cake.run(parts, TEXTS, options, None)}
     assert list(rows) == [*(("sync", mode) for mode in MODES), ("async", "cake"), ("async", "load")]
     seconds = {place: float(row["seconds"] or 0) for place, row in rows.items()}
