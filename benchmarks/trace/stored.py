@@ -26,12 +26,26 @@ _ENGINE, _SYSTEM, _DIM, _CODEC = "trace", System((1,)), 8, "raw"
 
 
 class StoredPassages:
-    def __init__(self, trace: Trace, capacity: int, order: str, memory: float = 0.0, folder: Path | None = None):
-        """`capacity`: tokens, all in memory; or on the disk in this folder, under that share of it in memory."""
+    def __init__(
+        self,
+        trace: Trace,
+        capacity: int,
+        order: str,
+        memory: float = 0.0,
+        folder: Path | None = None,
+        remote: str = "",
+        shared: int = 0,
+    ):
+        """`capacity`: tokens, all in memory; or on the disk in this folder, under that share of it in memory, and over
+        a bucket of as many as are `shared`.
+        """
         self._chunks = [Chunk((2, place, *[3] * (int(n) - 2))[: int(n)]) for place, n in enumerate(trace.tokens)]
         of_token = footprint(_variant(Chunk((2,))))
         ram, disk = (int(memory * capacity), self._files(capacity)) if folder else (capacity, 0)
-        self._store = open_store(folder, max(1, ram * of_token), disk, _CODEC, order=order)
+        of_all = self._files(shared) if remote else None
+        self.store = open_store(
+            folder, max(1, ram * of_token), disk, _CODEC, order=order, remote=remote, remote_bytes=of_all
+        )
 
     def _files(self, capacity: int) -> int:
         """Bytes of files: the same share of what all passages take as it is of their tokens."""
@@ -41,29 +55,29 @@ class StoredPassages:
     def find(self, request: TraceRequest) -> list[str]:
         """The tier of each that is there. Others ("") are computed, and kept after the answer if they are worth it."""
         chunks = [self._chunks[place] for place in request.passages]
-        plan = plan_prompt([_SYSTEM, *chunks, Text((1,))], _ENGINE, self._store)
+        plan = plan_prompt([_SYSTEM, *chunks, Text((1,))], _ENGINE, self.store)
         tiers = [self._brought(chunk.candidates) for chunk in plan.chunks]
         for chunk, tier in zip(plan.chunks, tiers, strict=True):
             if not tier:
                 with suppress(StoreError):  # longer than all the room
-                    self._store.put(_variant(chunk.segment))
+                    self.store.put(_variant(chunk.segment))
         return tiers
 
     def _brought(self, candidates: Sequence[Candidate]) -> str:
         """Read whole, so that memory has it from now on, if it is worth its room there."""
         for found in candidates[:1]:
-            if (fetched := self._store.get(found.info.key)) is not None:
-                self._store.credit(found.info.key, worth_of(found))
+            if (fetched := self.store.get(found.info.key)) is not None:
+                self.store.credit(found.info.key, worth_of(found))
                 return fetched.tier
         return ""
 
     def close(self) -> None:
-        self._store.close()
+        self.store.close()
 
     @property
     def held(self) -> Sequence[int]:
         """Tokens of each that is there."""
-        there = (self._store.variants(_key(one).family) for one in self._chunks)
+        there = (self.store.variants(_key(one).family) for one in self._chunks)
         return [info.tokens for found in there for info in found]
 
 

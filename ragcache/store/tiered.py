@@ -15,7 +15,7 @@ from ragcache.store.budgets import BudgetedTier
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
 from ragcache.store.disk_room import Floor
-from ragcache.store.eviction import VARIANTS, check_variants, open_orders
+from ragcache.store.eviction import VARIANTS, EvictionOrder, check_variants, open_orders
 from ragcache.store.ram import RamTier
 from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
 
@@ -38,7 +38,7 @@ def open_store(
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
 
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
-    `order`: what goes first where a tier is full, by its name, or those of both tiers (`open_orders`). `disk_floor` and
+    `order`: what goes first where a tier is full, by its name, or one for each tier (`open_orders`). `disk_floor` and
     `evicts` are the disk tier's. `remote`: the URL of a bucket that the folder is the cache of; `remote_bytes` are
     those of all who share it; for so long what another process has planned is looked for there.
     `variants`: of a chunk behind one System segment that are kept; others who have the folder may keep more or fewer,
@@ -47,7 +47,7 @@ def open_store(
     open_codec(codec)  # a wrong name is said even where no file is written
     check_variants(variants)
     _check_bucket(remote, remote_bytes)
-    of_ram, of_disk = open_orders(order)
+    of_ram, of_disk, of_bucket = open_orders(order)
     for name, budget in (("RAM", ram_bytes), ("disk", disk_bytes)):
         if budget is not None and budget < 0:
             raise ConfigError(f"the {name} budget is {budget} bytes: give 0 for none, or leave it out for no limit")
@@ -58,7 +58,7 @@ def open_store(
     if remote:
         if disk is None:
             raise ConfigError("a bucket needs a disk as its cache: give it a folder with a disk budget")
-        return _shared(ram, disk, remote, remote_bytes, heads, remote_patience_s)
+        return _shared(ram, disk, remote, remote_bytes, heads, remote_patience_s, of_bucket)
     if ram is not None and disk is not None:
         return TieredStore(ram, disk)
     only = ram or disk
@@ -76,13 +76,19 @@ def _check_bucket(url: object, nbytes: object) -> None:
 
 
 def _shared(
-    ram: Tier | None, disk: DiskTier, url: str, budget: int | None, heads: slice | None, patience_s: float | None
+    ram: Tier | None,
+    disk: DiskTier,
+    url: str,
+    budget: int | None,
+    heads: slice | None,
+    patience_s: float | None,
+    order: EvictionOrder,
 ) -> KVStore:
     from ragcache.store.remote.bucket import Bucket
     from ragcache.store.remote.store import SharedStore
 
     faster = [] if ram is None else [ram]
-    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget, heads, patience_s)
+    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget, heads, patience_s, order)
 
 
 class TieredStore(KVStore):

@@ -36,7 +36,7 @@ ORDERS: Mapping[str, EvictionOrder] = {
     "craft": reuse_frequency,
     "value": expected_value,
 }
-TIERS = ("ram", "disk")
+TIERS = ("ram", "disk", "bucket")
 
 
 def open_order(name: str) -> EvictionOrder:
@@ -51,12 +51,17 @@ def check_variants(variants: int) -> None:
         raise ConfigError(f"variants is {variants!r}: keep 1 to {MOST_VARIANTS} of a chunk")
 
 
-def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder]:
-    """Of RAM and of the disk: of a name for both, or of `ram=…,disk=…`."""
+def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder, EvictionOrder]:
+    """Of RAM, of the disk and of a bucket: of a name for all, or of `ram=…,disk=…,bucket=…`; a bucket that is not named
+    goes by the disk's.
+    """
     if "=" not in names:
-        return open_order(names), open_order(names)
+        return open_order(names), open_order(names), open_order(names)
     parts = [part.strip().partition("=") for part in names.split(",")]
     given = {tier: name for tier, _, name in parts}
-    if sorted(tier for tier, *_ in parts) != sorted(TIERS):
-        raise ConfigError(f"the order of eviction is {names!r}: give one for both tiers, or ram=NAME,disk=NAME")
-    return open_order(given["ram"]), open_order(given["disk"])
+    if len(given) != len(parts) or not {"ram", "disk"} <= given.keys() <= {*TIERS}:
+        told = (
+            "give one for all tiers, or ram=NAME,disk=NAME, and bucket=NAME where that is to be another than the disk's"
+        )
+        raise ConfigError(f"the order of eviction is {names!r}: {told}")
+    return open_order(given["ram"]), open_order(given["disk"]), open_order(given.get("bucket", given["disk"]))

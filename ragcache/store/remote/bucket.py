@@ -6,7 +6,6 @@ Its requests run beside one another on the event loop of one thread, in one proc
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import secrets
@@ -14,8 +13,9 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
-from datetime import timedelta
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 
 from ragcache.errors import ConfigError, RemoteError
-from ragcache.store.remote.jitter import jittered
+from ragcache.store.remote.health import Health
 from ragcache.store.remote.names import ObjectPlace, parse_name
 
 if TYPE_CHECKING:
@@ -34,61 +34,20 @@ INSTALL = "pip install 'ragcache-kv[remote]'"
 READS, WRITES = 16, 4  # requests of a kind that run beside one another
 PAGE = 1000  # names that one request lists
 PART = 8 << 20  # bytes that one request brings: a large object comes by several at once
-PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0  # for which a bucket that failed is left alone, at first and at most
 _CONNECT_S, _STALL_S, _RETRIES, _RETRY_S = 3.0, 4.0, 2, 8.0
 _UPLOAD_S = 120.0  # for one request: object stores send a large object in several
 # Of URLs in a text: who asks, and all queries.
 _SECRETS = re.compile(r"(?<=://)[^\s/]*@|\?\S*")
-_log = logging.getLogger(__name__)
 
 
-class Health:
-    """Of one way to use the bucket: where it fails, it is left alone, longer each time. Threads may share it."""
+@dataclass(frozen=True, slots=True)
+class BucketObject:
+    """An object of whatever name."""
 
-    def __init__(self, way: str, url: str, clock: Callable[[], float] = monotonic):
-        self._way, self._url, self._clock = way, url, clock
-        self._lock = threading.Lock()
-        self._pause, self._until = 0.0, 0.0
-        self._reason = ""
-        self._told: list[str] = []
-
-    def check(self) -> None:
-        """Raises RemoteError while it is left alone."""
-        with self._lock:
-            if self._clock() < self._until:
-                raise RemoteError(f"the bucket {self._url} is left alone for a while: {self._reason}")
-
-    @property
-    def fine(self) -> bool:
-        with self._lock:
-            return not self._pause
-
-    def failed(self, reason: str) -> RemoteError:
-        with self._lock:
-            first, now = not self._pause, self._clock()
-            if first or now >= self._until:  # requests beside one another fail together
-                self._pause = min(LONGEST_PAUSE_S, max(PAUSE_S, 2 * self._pause))
-                self._until = now + jittered(self._pause)
-            self._reason = reason
-            told = f"the bucket {self._url} cannot be {self._way} now, and is tried again later: {reason}"
-            if first:
-                self._told = [told]
-        if first:
-            _log.warning("%s", told)
-        return RemoteError(told)
-
-    def succeeded(self) -> None:
-        with self._lock:
-            back = self._pause > 0
-            self._pause = self._until = 0.0
-        if back:
-            _log.warning("the bucket %s can be %s again", self._url, self._way)
-
-    def take_told(self) -> list[str]:
-        """What nobody has been told yet."""
-        with self._lock:
-            told, self._told = self._told, []
-            return told
+    path: str
+    size: int
+    written: datetime
+    version: str | None
 
 
 class Bucket:
@@ -137,7 +96,14 @@ class Bucket:
         return [told for health in (self.listing, self.reading, self.writing) for told in health.take_told()]
 
     async def places(self, prefix: str = "") -> AsyncGenerator[list[ObjectPlace], None]:
-        """Of our objects below a folder, page by page; what else lies there is left out."""
+        """Of our entries below a folder, page by page; what else lies there is left out."""
+        async with aclosing(self.listed(prefix)) as pages:
+            async for page in pages:
+                told = (parse_name(one.path, one.size, one.written, one.version) for one in page)
+                yield [place for place in told if place is not None]
+
+    async def listed(self, prefix: str = "") -> AsyncGenerator[list[BucketObject], None]:
+        """Of all objects below a folder, page by page."""
         import obstore
 
         self.listing.check()
@@ -149,8 +115,7 @@ class Bucket:
                 if page is None:
                     break
                 self.listing.succeeded()
-                told = (parse_name(one["path"], one["size"], one["last_modified"], one["e_tag"]) for one in page)
-                yield [place for place in told if place is not None]
+                yield [BucketObject(one["path"], one["size"], one["last_modified"], one["e_tag"]) for one in page]
         except _faults() as error:
             raise self.listing.failed(_reason(error)) from error
 

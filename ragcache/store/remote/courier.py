@@ -14,13 +14,14 @@ from functools import partial
 from ragcache.errors import FAULTS, RemoteError
 from ragcache.host import carry_over
 from ragcache.store.entry import EntryReader
-from ragcache.store.eviction import VARIANTS
+from ragcache.store.eviction import VARIANTS, EvictionOrder
 from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout, opened, stat_of
 from ragcache.store.remote.bucket import WRITES, Bucket
 from ragcache.store.remote.catalog import BucketCatalog
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask
 from ragcache.store.remote.names import ObjectPlace, folder_of, object_name
+from ragcache.store.remote.shared_uses import SharedUses
 from ragcache.store.remote.sweep import Sweep, lowered
 
 AT_ONCE = 32  # uploads that are claimed together
@@ -41,11 +42,16 @@ class Courier:
         catalog: BucketCatalog,
         journal: Journal,
         layout: FolderLayout,
+        uses: SharedUses,
         budget: int | None,
+        order: EvictionOrder,
         variants: int = VARIANTS,
     ):
-        """`variants`: of a chunk that are to stay in the bucket when one is uploaded."""
+        """`order`: what goes first of a bucket beyond its budget. `variants`: of a chunk that are to stay in the bucket
+        when one is uploaded.
+        """
         self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
+        self._uses, self._order = uses, order
         self._budget, self._uncounted, self._variants = budget, RECOUNT_NBYTES, variants
         self._begin()
         carry_over(self)
@@ -123,6 +129,8 @@ class Courier:
             waiting = iter(tasks)
             while part := list(self._readable(waiting)):
                 self._upload([task for task, *_ in part], [found for _, found in part])
+        if not tasks:
+            self._uses.tell()
         return bool(tasks)
 
     @contextmanager
@@ -218,9 +226,13 @@ class Courier:
         self._uncounted += sum(len(data) for (_, data), well in zip(files, sent, strict=True) if well)
         if self._budget is not None and self._uncounted > min(RECOUNT_NBYTES, self._budget // 16):
             with suppress(RemoteError):
-                gone = self._bucket.submit(lowered(self._bucket, self._budget)).result()
+                self._uses.tell(at_once=True)
+                gone = self._bucket.submit(self._lowered(self._budget)).result()
                 self._uncounted = 0
-                _log.info("%d of the oldest entries left the bucket %s, to stay in its budget", gone, self._bucket.url)
+                _log.info("%d entries left the bucket %s, to stay in its budget", gone, self._bucket.url)
+
+    async def _lowered(self, budget: int) -> int:
+        return await lowered(self._bucket, budget, self._order, await self._uses.all_told(anew=True))
 
     async def _sent(self, files: Sequence[tuple[Header, memoryview]]) -> list[bool]:
         return list(await asyncio.gather(*(self._send(header, data) for header, data in files)))
@@ -233,7 +245,7 @@ class Courier:
             if any(place.digest == key.digest for place in there):
                 return True  # of the same content, whoever put it there
             await self._bucket.write(name, data)
-            await self._bucket.delete(self._displaced(header, there))
+            await self._bucket.delete(await self._displaced(header, there))
             parts = {key.chunk, *key.context, *header.lineage.seen}
             if stat_of(self._layout.entry(key)) is None and self._journal.has_gone(key, parts):
                 await self._bucket.delete([name])  # deleted while it was on its way
@@ -243,13 +255,14 @@ class Courier:
             self._catalog.forget(key.family)
         return True
 
-    def _displaced(self, header: Header, there: Sequence[ObjectPlace]) -> list[str]:
-        """Of a chunk's variants, those that were put there longest ago. The one without context stays, and a newer
-        version's.
-        """
-        lead = header.key.lead.digest
-        loose = [one.path for one in reversed(there) if one.digest != lead and not self._catalog.is_newer(one)]
-        return loose[: max(0, len(there) + 1 - self._variants)]
+    async def _displaced(self, header: Header, there: Sequence[ObjectPlace]) -> list[str]:
+        """Of a chunk's variants, those that go first. The one without context stays, and a newer version's."""
+        if (beyond := len(there) + 1 - self._variants) <= 0:
+            return []
+        told, lead = await self._uses.all_told(), header.key.lead.digest
+        loose = [told.evictable(one) for one in there if one.digest != lead and not self._catalog.is_newer(one)]
+        loose.sort(key=lambda one: (self._order(one), one.used))
+        return [one.name for one in loose[:beyond]]
 
 
 def _family_of(task: RemoteTask) -> str:

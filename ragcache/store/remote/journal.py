@@ -9,27 +9,22 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from ragcache.errors import StoreError
-from ragcache.host import carry_over, network_file_system, private_file
+from ragcache.store.remote.folder_file import FolderFile
 from ragcache.store.remote.jitter import jittered
 from ragcache.types import VariantKey
 
-FILE = "remote.sqlite"
 MOST_WAITING = 100_000  # uploads; what comes then stays on the disk alone
 CLAIM_S = 300.0  # for which nobody else takes up a task
 REMEMBERED_S = 900.0
 FIRST_S, LONGEST_S = 5.0, 300.0  # until a task that failed is tried again
 HOPELESS = 8  # tries, of ten minutes
 _LAST = 2**62
-_WAIT_S = 10.0  # for another process's transaction, of some milliseconds
 _TABLE = """
 CREATE TABLE IF NOT EXISTS tasks (
     bucket TEXT, name TEXT, kind TEXT NOT NULL, told TEXT NOT NULL, number INTEGER NOT NULL, due REAL NOT NULL,
@@ -77,18 +72,12 @@ def entry_task(kind: Kind, key: VariantKey) -> RemoteTask:
     return RemoteTask(kind, (key.fingerprint[:16], key.family, key.digest))
 
 
-class Journal:
+class Journal(FolderFile):
     """Threads and processes may share it. Methods raise StoreError."""
 
     def __init__(self, root: Path, bucket: str):
-        self._path, self._bucket = root / FILE, bucket
-        self._change = threading.Condition()  # whoever has it asks for no other lock
-        self._within, self._forking = 0, False  # threads that are within SQLite; whether others wait to come in
-        carry_over(self)
-        with self._open() as connection:
-            mode = "DELETE" if network_file_system(root) else "WAL"
-            connection.execute(f"PRAGMA journal_mode = {mode}")
-            connection.execute(_TABLE)
+        super().__init__(root, _TABLE)
+        self._bucket = bucket
 
     def add(self, tasks: Iterable[RemoteTask]) -> bool:
         """Whether there was room for all; there is always for deletions."""
@@ -188,45 +177,3 @@ class Journal:
                 (self._bucket, Kind.UPLOAD, *names),
             ).fetchall()
         return any(kind != Kind.FAMILY or key.digest not in json.loads(told)[1:] for kind, told in found)
-
-    def before_fork(self) -> None:
-        """No thread is within SQLite then: the child would wait for ever for what that thread had locked in there."""
-        self._change.acquire()  # nobody keeps it
-        self._forking = True
-        self._change.wait_for(lambda: not self._within, _WAIT_S)
-
-    def after_fork(self) -> None:
-        if self._forking:  # or it was made amid the fork of another thread
-            self._forking = False
-            self._change.notify_all()
-            self._change.release()
-
-    def after_fork_in_child(self) -> None:
-        self._change, self._within, self._forking = threading.Condition(), 0, False
-
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        with self._change:
-            self._change.wait_for(lambda: not self._forking, _WAIT_S)
-            self._within += 1
-        try:
-            yield
-        finally:
-            with self._change:
-                self._within -= 1
-                self._change.notify_all()
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """For one transaction: no connection gets into a child of a fork."""
-        try:
-            private_file(self._path)
-            with self._using(), closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection:
-                connection.execute("PRAGMA synchronous = NORMAL")
-                with connection:
-                    yield connection
-        except (OSError, sqlite3.Error, ValueError) as error:
-            raise StoreError(
-                f"cannot keep what the bucket is to be told in {self._path}: {error}. Free some space, or delete it: "
-                "then uploads that wait are left out, and deletions that wait are not done in the bucket"
-            ) from error

@@ -8,32 +8,36 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from ragcache.address import is_prefix
-from ragcache.errors import FAULTS, StoreError
+from ragcache.errors import StoreError
 from ragcache.store.base import BUCKET, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.budgets import BudgetedTier
 from ragcache.store.disk import DiskTier
 from ragcache.store.entry import KnownForms
+from ragcache.store.eviction import EvictionOrder
+from ragcache.store.eviction.fifo import first_come
 from ragcache.store.format import Header
 from ragcache.store.held import HeldEntry
 from ragcache.store.layout import FolderLayout
 from ragcache.store.nearness import AT, Beyond
-from ragcache.store.remote.arrivals import Arrival, Arrivals
+from ragcache.store.remote.arrivals import Arrivals
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.catalog import BucketCatalog, RemoteEntry
 from ragcache.store.remote.courier import Courier
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
+from ragcache.store.remote.names import ObjectPlace
+from ragcache.store.remote.nearing import Nearing
+from ragcache.store.remote.shared_uses import SharedUses
+from ragcache.store.remote.use_record import UseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 LOOK_S = 0.5  # for which a prompt waits to hear what the bucket has of all its chunks
 CLOSING_S = 10.0  # for uploads, when the program ends; the rest waits for the next one
 AHEAD = 64  # families that are asked for together
-NEARING = 4  # threads that bring what prompts will want
 _log = logging.getLogger(__name__)
 
 
@@ -47,9 +51,11 @@ class SharedStore(KVStore):
         budget: int | None = None,
         heads: slice | None = None,
         patience_s: float | None = None,
+        order: EvictionOrder = first_come,
     ) -> None:
         """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
-        the bucket's own rules. `heads`: that `local` brings. `patience_s`: for what another process has planned.
+        the bucket's own rules; `order`: what goes first there. `heads`: that `local` brings. `patience_s`: for what
+        another process has planned.
         """
         self._local, self._disk, self._faster, self._patience_s = local, disk, faster, patience_s
         self._bucket, self._budget = bucket, budget
@@ -58,11 +64,13 @@ class SharedStore(KVStore):
         self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms, self.most_variants)
         self._journal = Journal(disk.root, bucket.url)
         self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep, heads)
-        layout = FolderLayout(disk.root)
-        self._courier = Courier(bucket, self._catalog, self._journal, layout, budget, self.most_variants)
+        self._record = UseRecord(disk.root, bucket.url)
+        self._counts = heads is None or not heads.start  # of ranks that each bring their heads, one
+        uses, layout = SharedUses(bucket, self._record), FolderLayout(disk.root)
+        self._courier = Courier(bucket, self._catalog, self._journal, layout, uses, budget, order, self.most_variants)
         self._process = os.getpid()
         self._met = deque[Flaw](maxlen=AHEAD)  # of looks ahead, which nobody was told of
-        self._threads = threading.BoundedSemaphore(NEARING)
+        self._nearing = Nearing(self._arrivals, self._far)
         if self._journal.waiting():
             self._courier.wake()
 
@@ -105,9 +113,7 @@ class SharedStore(KVStore):
             return []
         catalog, wait_s = self._catalog, LOOK_S if patience_s is None else patience_s
         found = catalog.look(family, wait_s, patient=patience_s is not None) if ask else catalog.known(family)
-        if found is None:
-            return []
-        soon = (entry for entry in found.entries if not self._catalog.is_late(entry.place))
+        soon = (entry for entry in (found.entries if found else ()) if not self._catalog.is_late(entry.place))
         return [entry for entry in soon if not self._journal.has_gone(entry.info.key, entry.parts)]
 
     def _take_met(self) -> Iterator[Flaw]:
@@ -133,6 +139,16 @@ class SharedStore(KVStore):
         return self._opened(key, self._patience_s)
 
     def _opened(self, key: VariantKey, patience_s: float | None) -> OpenEntry | None:
+        if (entry := self._found(key, patience_s)) is not None:
+            self._count(key)
+        return entry
+
+    def _count(self, key: VariantKey) -> None:
+        """A use, of which the other machines are told; not of somebody's conversation, which no other has."""
+        if self._counts and not self._is_child and not is_prefix(key) and self._record.count(key):
+            self._courier.wake()
+
+    def _found(self, key: VariantKey, patience_s: float | None) -> OpenEntry | None:
         if (entry := self._local.open(key)) is not None:
             return entry
         if AT.disk:
@@ -143,34 +159,11 @@ class SharedStore(KVStore):
         return None if variant is None or found is None else HeldEntry(variant, BUCKET, found.place.size)
 
     def near(self, chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
-        given_up = threading.Event()
-        if not self._is_child and self._threads.acquire(blocking=False):
-            thread = threading.Thread(target=self._bring, args=(chosen, given_up), name="ragcache-near", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # there are no more to be had
-                self._threads.release()
-        return given_up.set
+        return (lambda: None) if self._is_child else self._nearing.begin(chosen)
 
-    def _bring(self, chosen: Callable[[], Sequence[VariantKey]], given_up: threading.Event) -> None:
-        """On a thread. Whoever wants what fails here asks for it again, and is told."""
-        begun = deque[Arrival]()
-        try:
-            with suppress(*FAULTS):
-                for place in [entry.place for key in chosen() for entry in self._far(key)]:
-                    if (arrival := self._arrivals.begin(place, ahead=True)) is not None:
-                        begun.append(arrival)
-                while begun:
-                    with suppress(*FAULTS):
-                        self._arrivals.take(begun.popleft(), wanted=lambda: not given_up.is_set())
-        finally:
-            for arrival in begun:
-                self._arrivals.leave(arrival)
-            self._threads.release()
-
-    def _far(self, key: VariantKey) -> list[RemoteEntry]:
+    def _far(self, key: VariantKey) -> list[ObjectPlace]:
         found = () if self._disk.holds(key) else self._remote(key.family, ask=False)
-        return [entry for entry in found if entry.info.key == key]
+        return [entry.place for entry in found if entry.info.key == key]
 
     def _has_gone(self, variant: Variant) -> bool:
         return self._journal.has_gone(variant.key, {variant.key.chunk, *variant.key.context, *variant.lineage.seen})
@@ -192,6 +185,7 @@ class SharedStore(KVStore):
         kept = self._local.put(variant, wanted=wanted)
         if not kept or is_prefix(variant.key):  # of somebody's conversation, which comes back here if it does
             return kept
+        self._count(variant.key)
         try:
             if not self._journal.add([entry_task(Kind.UPLOAD, variant.key)]):
                 _log.warning("not uploaded, since too much waits for the bucket %s already", self._bucket.url)
@@ -207,12 +201,17 @@ class SharedStore(KVStore):
         self._local.end_era()
 
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
-        return self._local.at_hand(key)
+        if (entry := self._local.at_hand(key)) is not None:
+            self._count(key)
+        return entry
 
     def use(self, key: VariantKey) -> None:
+        self._count(key)
         self._local.use(key)
 
     def credit(self, key: VariantKey, worth: float) -> None:
+        if self._counts and not self._is_child:
+            self._record.credit(key, worth)
         self._local.credit(key, worth)
 
     def renew(self, key: VariantKey) -> None:
@@ -260,8 +259,6 @@ class SharedStore(KVStore):
             finally:
                 yield
 
-    # -- the rest ---------------------------------------------------------------------------------------------------
-
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         """Here. Nobody pins anything for other machines."""
         self._local.pin(key, pinned, owner=owner, seconds=seconds)
@@ -288,6 +285,8 @@ class SharedStore(KVStore):
 
     def close(self) -> None:
         try:
+            with suppress(StoreError):  # they are a guess at what will be used
+                self._record.keep()
             done = self.settle(CLOSING_S)
         finally:
             self._courier.close()

@@ -1,4 +1,4 @@
-"""Walks over all names of the bucket: what texts had a part in goes, or what is oldest."""
+"""Walks over all names of the bucket: what texts had a part in goes, or what is first in the order of eviction."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import heapq
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
+from ragcache.store.eviction import EvictionOrder
 from ragcache.store.frame import UNREADABLE, Fetch, key_of, seen_of, unframed
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.heads import from_head
 from ragcache.store.remote.journal import Kind, RemoteTask
 from ragcache.store.remote.names import ObjectPlace, Suspicion
+from ragcache.store.remote.shared_uses import ToldUses
 
 MOST_VICTIMS = 10_000  # that are chosen in one walk
 LOWERED = 0.95  # of the budget, to which a walk goes down: the next one is due that much later
@@ -27,7 +29,10 @@ class RemoteUsage:
     entries: int = 0
     nbytes: int = 0
     complete: bool = True
-    oldest: list[ObjectPlace] = field(default_factory=list)
+
+    def count(self, page: Sequence[ObjectPlace]) -> None:
+        self.entries += len(page)
+        self.nbytes += sum(place.size for place in page)
 
 
 class Sweep:
@@ -74,30 +79,31 @@ def _fields(fetch: Fetch, place: ObjectPlace) -> dict[str, Any]:
     return found
 
 
-async def usage(bucket: Bucket, most: int = 0, seconds: float | None = None) -> RemoteUsage:
-    """Of all objects, with the oldest ones; of those that were listed in time."""
+async def usage(bucket: Bucket, seconds: float | None = None) -> RemoteUsage:
+    """Of all objects that were listed in time."""
     told = RemoteUsage()
     try:
         async with asyncio.timeout(seconds):
             async for page in bucket.places():
-                told.entries += len(page)
-                told.nbytes += sum(place.size for place in page)
-                told.oldest = heapq.nsmallest(most, [*told.oldest, *page], key=lambda place: place.written)
+                told.count(page)
     except TimeoutError:
         told.complete = False
     return told
 
 
-async def lowered(bucket: Bucket, budget: int) -> int:
-    """Delete the oldest, until the rest is within the budget -> how many went."""
-    told = await usage(bucket, MOST_VICTIMS)
-    if told.nbytes <= budget:
-        return 0
-    going, left = [], told.nbytes
-    for place in told.oldest:
-        if left <= LOWERED * budget:
+async def lowered(bucket: Bucket, budget: int, order: EvictionOrder, uses: ToldUses) -> int:
+    """Delete what goes first, until the rest is within the budget -> how many went."""
+    told, first = RemoteUsage(), list[tuple[float, int, str, int]]()
+    async for page in bucket.places():
+        told.count(page)
+        first += [(order(one), one.used, one.name, one.nbytes) for one in map(uses.evictable, page)]
+        if len(first) > 2 * MOST_VICTIMS:
+            first = heapq.nsmallest(MOST_VICTIMS, first)
+    going, left = list[str](), told.nbytes
+    for *_, path, nbytes in sorted(first)[:MOST_VICTIMS]:
+        if left <= (budget if not going else LOWERED * budget):
             break
-        going.append(place.path)
-        left -= place.size
+        going.append(path)
+        left -= nbytes
     await bucket.delete(going)
     return len(going)

@@ -212,10 +212,14 @@ def test_what_another_process_has_just_put_is_not_the_first_to_go(tmp_path: Path
 
 
 def test_tiers_may_have_orders_of_their_own() -> None:
-    assert open_orders("value") == (ORDERS["value"], ORDERS["value"])
-    assert open_orders("ram=lru, disk=value") == (ORDERS["lru"], ORDERS["value"])
+    lru, value, fifo = (ORDERS[name] for name in ("lru", "value", "fifo"))
+    assert open_orders("value") == (value, value, value)
+    assert open_orders("ram=lru, disk=value") == (lru, value, value)
+    assert open_orders("bucket=fifo,ram=lru,disk=value") == (lru, value, fifo)
     for wrong in (
         "ram=lru",
+        "disk=lru,bucket=lru",
+        "ram=lru,disk=value,bucket=none",
         "ram=lru,disk=value,gpu=lru",
         "ram=lru,ram=fifo,disk=value",
         "disk=value,ram",

@@ -59,9 +59,10 @@ def machine(tmp_path: Path) -> Iterator[OpenMachine]:
         codec: str = "raw",
         heads: slice | None = None,
         patience_s: float | None = None,
+        order: str = "lru",
     ) -> SharedStore:
         shared = {"remote": url, "remote_bytes": remote, "remote_patience_s": patience_s}
-        store = open_store(tmp_path / name, ram, disk, codec, heads, **shared)
+        store = open_store(tmp_path / name, ram, disk, codec, heads, order=order, **shared)
         assert isinstance(store, SharedStore)
         opened.append(store)
         return store

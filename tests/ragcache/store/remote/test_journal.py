@@ -16,7 +16,8 @@ import pytest
 
 from ragcache.errors import StoreError
 from ragcache.store.remote import journal as module
-from ragcache.store.remote.journal import FILE, Journal, Kind, RemoteTask, entry_task
+from ragcache.store.remote.folder_file import FILE
+from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
 
 UPLOADS = [RemoteTask(Kind.UPLOAD, ("engine", "family", f"digest-{number}")) for number in range(5)]
 

@@ -16,7 +16,8 @@ from ragcache.store.remote import arrivals, catalog
 from ragcache.store.remote import store as module
 from ragcache.store.remote.arrivals import Arrival
 from ragcache.store.remote.names import ObjectPlace
-from ragcache.store.remote.store import NEARING, SharedStore
+from ragcache.store.remote.nearing import NEARING
+from ragcache.store.remote.store import SharedStore
 from ragcache.types import VariantKey
 from tests.buckets import Proxy, S3Bucket
 from tests.prefixes import SYSTEM, said, text
@@ -117,7 +118,7 @@ def test_what_is_begun_is_given_up_where_something_fails_behind_it(
 
     monkeypatch.setattr(other._arrivals, "begin", fails)
     other.near(lambda: [variant.key for variant in variants])
-    wait_until(lambda: other._threads._value == NEARING, 60)
+    wait_until(lambda: other._nearing._threads._value == NEARING, 60)
     assert len(begun) == 2
     assert other._arrivals._coming == {}
 

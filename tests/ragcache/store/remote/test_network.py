@@ -13,7 +13,7 @@ from ragcache.errors import RemoteError, StoreError
 from ragcache.store.base import Flaw
 from ragcache.store.remote import arrivals, bucket, catalog
 from ragcache.store.remote import store as store_module
-from ragcache.store.remote.bucket import Health
+from ragcache.store.remote.health import LONGEST_PAUSE_S, PAUSE_S, Health
 from ragcache.store.remote.journal import Kind
 from tests.buckets import Proxy, S3Bucket
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
@@ -175,7 +175,7 @@ def test_a_body_that_stalls_is_not_waited_for_long(
 def test_uploads_and_deletions_reach_it_when_it_is_back(
     machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket, "PAUSE_S", 0.1)
+    monkeypatch.setattr("ragcache.store.remote.health.PAUSE_S", 0.1)
     monkeypatch.setattr(bucket, "_RETRY_S", 0.2)
     monkeypatch.setattr("ragcache.store.remote.journal.FIRST_S", 0.1)
     stays, goes = make_variant(), make_variant((1, 1, 1))
@@ -257,9 +257,9 @@ def test_health_pauses_longer_each_time_and_tells_once() -> None:
             else:
                 break
         pauses.append(now[0] - began)
-    assert pauses[0] <= 1.25 * bucket.PAUSE_S + 0.5
-    assert pauses[-1] >= 0.75 * bucket.LONGEST_PAUSE_S
-    assert max(pauses) <= 1.25 * bucket.LONGEST_PAUSE_S + 0.5
+    assert pauses[0] <= 1.25 * PAUSE_S + 0.5
+    assert pauses[-1] >= 0.75 * LONGEST_PAUSE_S
+    assert max(pauses) <= 1.25 * LONGEST_PAUSE_S + 0.5
     assert len(health.take_told()) == 1
     assert health.take_told() == []
     health.succeeded()

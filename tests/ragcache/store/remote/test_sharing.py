@@ -221,7 +221,7 @@ def test_a_family_keeps_no_more_variants_than_a_disk(machine: OpenMachine, folde
     assert lead.key.digest in digests
 
 
-def test_the_oldest_go_when_the_bucket_is_over_its_budget(
+def test_what_nobody_used_goes_oldest_first_when_the_bucket_is_over_its_budget(
     machine: OpenMachine, folder_url: str, make_variant: Any
 ) -> None:
     probe = machine("probe", f"{folder_url}-probe")
