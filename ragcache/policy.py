@@ -41,9 +41,9 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     `declined`.
     """
     terms = terms or Terms()
-    plain = plain_seconds(plan, rates, terms)
+    plain = plain_seconds(len(plan.ids), rates, terms)
     if not plan.cached:
-        return replace(plan, planned_s=plain)
+        return replace(plan, planned_s=rates.first_token(plain))
     again = rates.link_share(linker.choosing)
     if terms.overlaps:  # the loader leaves out what is sooner computed
         # Nothing is computed ahead behind what is linked at once, so there each is judged by itself.
@@ -57,6 +57,7 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     planned = link
     if link > MARGIN * plain:
         linked, planned = replace(plan, chunks=tuple(map(_passed, plan.chunks))), plain
+    planned = rates.first_token(planned)
     before, after = _reusable(plan), _reusable(linked)
     if after == before:
         return replace(plan, planned_s=planned)
@@ -78,9 +79,9 @@ def _passed(chunk: PlannedChunk) -> PlannedChunk:
     return replace(chunk, candidates=(), passed=chunk.candidates[0]) if chunk.candidates else chunk
 
 
-def plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:
-    """Of a prefill of all that is not known."""
-    rows = Work.of_rows(terms.known, len(plan.ids))
+def plain_seconds(tokens: int, rates: Rates, terms: Terms) -> float:
+    """Of a prefill of all of a prompt's tokens that is not known."""
+    rows = Work.of_rows(terms.known, tokens)
     return rates.seconds(rows + Work(passes=_passes(rows.rows, terms)))
 
 

@@ -8,17 +8,16 @@ all stretches together, the newest counting most, so one estimate holds for prom
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ragcache.loads import FAR, Loads, Ratios, is_within
+from ragcache.plan_errors import PlanErrors
 
 # Seconds for each part of Work, until something was measured: a small model on two cores. Only their proportions count
 # then, and a few prompts overrule them.
@@ -35,7 +34,6 @@ SPREAD = 0.1  # of what computing takes, relative to what was predicted: the fir
 MOST_SPREAD = 0.5
 SETTLED = 5  # measurements after which the spread is learnt: the first ones tell how wrong the guesses were
 SPREAD_KEPT = 0.9
-PLANS, FEWEST_PLANS = 64, 8  # whose errors are remembered; that tell something
 MOST_OBSERVED = 16  # measurements that nobody has asked about
 STALE = 3  # measurements, by which one more may be judged without those: a prompt brings as many
 
@@ -89,7 +87,7 @@ class Rates:
         self._spread, self._measured = SPREAD, 0
         self._loads = Loads()  # by tier
         self._shares = Ratios(SHARE_PRIOR, SHARE_TOKENS)  # by linker and its settings
-        self._plans = deque[float](maxlen=PLANS)  # by how much first tokens came at another time than planned
+        self._plans = PlanErrors()
         if known is not None:
             self._take_up(known)
 
@@ -223,16 +221,20 @@ class Rates:
     # -- whole prompts ----------------------------------------------------------------------------------------------
 
     def observe_plan(self, planned: float, seconds: float) -> None:
-        """What a first token took beside what was foretold."""
-        if planned > 0.0 and seconds > 0.0:
-            with self._lock:
-                self._plans.append(abs(planned / seconds - 1.0))
+        """What a first token took that was foretold by `first_token`."""
+        with self._lock:
+            self._plans.observe(planned, seconds)
+
+    def first_token(self, seconds: float) -> float:
+        """When it comes, whose work takes so long."""
+        with self._lock:
+            return seconds + self._plans.beside
 
     @property
     def plan_error(self) -> float | None:
         """The median of how far plans of late were off, as a share of what it took; None after too few."""
         with self._lock:
-            return median(self._plans) if len(self._plans) >= FEWEST_PLANS else None
+            return self._plans.error
 
     # -- from one run to the next -----------------------------------------------------------------------------------
 
@@ -247,6 +249,7 @@ class Rates:
                 "spread": self._spread,
                 "loads": self._loads.told(),
                 "shares": self._shares.told(),
+                "beside": self._plans.beside,
             }
 
     def _take_up(self, known: Mapping[str, Any]) -> None:
@@ -257,6 +260,7 @@ class Rates:
             self._weight = KNOWN_WEIGHT
         if spread is not None and is_within(spread, 1.0):
             self._spread = spread
+        self._plans.take_up(known.get("beside"))
         for told, kept in (("loads", self._loads), ("shares", self._shares)):
             found = known.get(told)
             if isinstance(found, dict):

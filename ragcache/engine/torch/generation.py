@@ -98,7 +98,8 @@ def forecast(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     """By a copy of what was learnt."""
     rates = None if source.rates is None else source.rates.copy()
     plan = linkage_of(engine, prompt, replace(source, rates=rates)).plan
-    return Forecast(plan, rates, None if rates is None else plain_seconds(plan, rates, Terms(known=plan.head)))
+    plain = None if rates is None else rates.first_token(plain_seconds(len(plan.ids), rates, Terms(known=plan.head)))
+    return Forecast(plan, rates, plain)
 
 
 def _count_uses(store: KVStore, job: LinkJob) -> None:

@@ -20,7 +20,6 @@ from ragcache.linking import linker_spec
 from ragcache.report import ChunkReport, Report
 from ragcache.sampling import FinishReason, TokenLogprobs
 from ragcache.timeline import Stretch
-from ragcache.types import System
 
 if TYPE_CHECKING:
     from ragcache.engine.vllm.base import LinkingVllm
@@ -64,8 +63,7 @@ class VllmGeneration(TokenStream):
             refused.callback(self._answered)
             self._request = engine.submit(ids, told, partial(_deliver, self._answered, self._outputs), salt)
             refused.pop_all()
-        first = prompt.segments[0]
-        self._planned = None if engine.answers else len(first) if isinstance(first, System) else 0
+        self._alone = not engine.answers
         self._read = _nobody_reads if prompt.apart else engine.reading()
         self._stream = self._tokens()
         # Python runs no `finally` of a generator that nobody ever asked for a token.
@@ -152,10 +150,9 @@ class VllmGeneration(TokenStream):
         return now
 
     def _compare(self, seconds: float) -> None:
-        """With what was planned, as if it were alone and vLLM had nothing of it but System."""
-        report = self.report
-        if report.planned_s is not None and self._planned is not None and report.prefix_tokens <= self._planned:
-            self._engine.came(report.planned_s, seconds)
+        """With what was planned, as if it were alone."""
+        if self.report.planned_s is not None and self._alone:
+            self._engine.came(self.report.planned_s, seconds)
 
     def _complete(self, first: float) -> None:
         self.report.decode_s = perf_counter() - first

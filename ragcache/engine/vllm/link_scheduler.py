@@ -63,8 +63,6 @@ class LinkScheduler:
         self._positions: dict[str, int] = {}  # of requests whose job is done: where vLLM goes on
         self._tails: dict[str, Compute] = {}  # of these, what waits for the step in which vLLM does
 
-    # -- a request's way --------------------------------------------------------------------------------------------
-
     def arrived(
         self,
         request: str,
@@ -132,8 +130,8 @@ class LinkScheduler:
             ended(request)
         asked = self._asked.pop(request, None)
         told = report.incidents if (report := self._report_of(request)) is not None else []
-        done = "captured" if isinstance(asked, CaptureRequest) else "linked"
-        self.outcomes.refuse(request, kind, [*told, f"not {done}: {reason}"])
+        done = "not captured" if isinstance(asked, CaptureRequest) else "not linked"
+        self.outcomes.refuse(request, kind, [*told, f"{done}: {reason}"])
         self._tails.pop(request, None)
         self._positions.pop(request, None)
         self._jobs.pop(request, None)
@@ -157,6 +155,8 @@ class LinkScheduler:
             if not self._leaders.free(request, computed):
                 return None
             asked = self._judged(request, asked, computed)
+        if asked is None:
+            self.pace.unlinked(self.outcomes.reports.get(request), computed)
         return 0 if asked is None else max(0, asked.tokens - computed)
 
     def _judged(self, request: str, asked: NamedLinkage, computed: int) -> NamedLinkage | None:
@@ -208,8 +208,6 @@ class LinkScheduler:
 
     def close(self) -> None:
         self._plans.close()
-
-    # -- steps ------------------------------------------------------------------------------------------------------
 
     def step(self, budget: Budget, scheduled: Iterable[str] = ()) -> Orders:
         """What the workers do in this step, oldest request first. `scheduled`: requests that vLLM goes on with."""

@@ -92,8 +92,15 @@ class Pace:
         """Where vLLM has nothing of it, by a copy of what was learnt."""
         own = copy(self)
         own.rates = self.rates.copy()
-        plain = plain_seconds(plan, own.rates, Terms(pass_tokens=self._pass_tokens))
-        return Forecast(own.worthwhile(plan, linker), own.rates, plain)
+        return Forecast(own.worthwhile(plan, linker), own.rates, own._plain(len(plan.ids)))
+
+    def _plain(self, tokens: int, known: int = 0) -> float:
+        return self.rates.first_token(plain_seconds(tokens, self.rates, Terms(known, self._pass_tokens)))
+
+    def unlinked(self, report: Report | None, known: int) -> None:
+        """Of a prompt that is computed plainly, by now it is known what vLLM has of it already: when it is foretold."""
+        if known and report is not None and report.planned_s is not None:
+            report.planned_s = self._plain(report.prompt_tokens, known)
 
     def loading(self, job: RequestJob, *, alone: bool) -> tuple[Approach | None, float]:
         """Where its two ends meet, None where all is linked that is cached; and the seconds in which upper layers may

@@ -119,8 +119,10 @@ class Bucket:
         except _faults() as error:
             raise self.listing.failed(_reason(error)) from error
 
-    async def read(self, path: str, start: int, end: int) -> memoryview | None:
-        """These bytes, or fewer at its end; None where there is no such object."""
+    async def read(self, path: str, start: int, end: int, *, aside: bool = False) -> memoryview | None:
+        """These bytes, or fewer at its end; None where there is no such object. `aside`: that it fails tells nothing of
+        the bucket.
+        """
         import obstore
 
         self.reading.check()
@@ -128,12 +130,12 @@ class Bucket:
             async with self._reads:
                 data = await obstore.get_range_async(self._store, path, start=start, end=end)
         except FileNotFoundError:
-            self.reading.succeeded()
-            return None
+            data = None
         except _faults() as error:
-            raise self.reading.failed(_reason(error)) from error
-        self.reading.succeeded()
-        return memoryview(data)
+            raise (RemoteError(_reason(error)) if aside else self.reading.failed(_reason(error))) from error
+        if not aside:
+            self.reading.succeeded()
+        return None if data is None else memoryview(data)
 
     async def read_whole(self, place: ObjectPlace) -> memoryview | None:
         """As many bytes as it was listed with, not more; fewer are for the caller to refuse."""
@@ -151,10 +153,11 @@ class Bucket:
             data[start:end] = part[: end - start]
         return data[:end]
 
-    async def write(self, path: str, data: bytes | memoryview) -> None:
+    async def write(self, path: str, data: bytes | memoryview, *, aside: bool = False) -> None:
+        """`aside`: that it fails tells nothing of the bucket."""
         import obstore
 
-        await self._writing(lambda: obstore.put_async(self._store, path, data))
+        await self._writing(lambda: obstore.put_async(self._store, path, data), aside=aside)
 
     async def delete(self, paths: Iterable[str]) -> None:
         """Those that are not there are gone already."""
@@ -183,7 +186,9 @@ class Bucket:
             raise RemoteError(f"the bucket {self.url} does not give back what was written to it")
         return seconds
 
-    async def _writing(self, request: Callable[[], Awaitable[Any]], *told: type[Exception]) -> None:
+    async def _writing(
+        self, request: Callable[[], Awaitable[Any]], *told: type[Exception], aside: bool = False
+    ) -> None:
         """Raises what is `told` as it is."""
         self.writing.check()
         try:
@@ -192,8 +197,9 @@ class Bucket:
         except told:
             raise
         except _faults() as error:
-            raise self.writing.failed(_reason(error)) from error
-        self.writing.succeeded()
+            raise (RemoteError(_reason(error)) if aside else self.writing.failed(_reason(error))) from error
+        if not aside:
+            self.writing.succeeded()
 
 
 def _opened(url: str) -> ObjectStore:

@@ -129,8 +129,7 @@ class Courier:
             waiting = iter(tasks)
             while part := list(self._readable(waiting)):
                 self._upload([task for task, *_ in part], [found for _, found in part])
-        if not tasks:
-            self._uses.tell()
+        self._uses.tell()
         return bool(tasks)
 
     @contextmanager
@@ -155,7 +154,9 @@ class Courier:
         await asyncio.gather(*(self._delete(folder, families, few) for folder, families in beside.items()))
         walked = [task for task in tasks if task.kind in (Kind.CHUNK, Kind.TRACES)]
         if walked:
-            for place in await Sweep(walked).run(self._bucket):
+            gone = await Sweep(walked).run(self._bucket)
+            self._uses.forget(place.digest for place in gone)
+            for place in gone:
                 self._catalog.forget(place.family)
 
     async def _delete(self, folder: str, families: Mapping[str, Sequence[RemoteTask]], few: asyncio.Semaphore) -> None:
@@ -183,9 +184,10 @@ class Courier:
                 await self._drop(page, families)
 
     async def _drop(self, page: Sequence[ObjectPlace], families: Mapping[str, Sequence[RemoteTask]]) -> None:
-        going = [place.path for place in page if any(_is_meant(place, task) for task in families.get(place.family, ()))]
+        going = [place for place in page if any(_is_meant(place, task) for task in families.get(place.family, ()))]
         if going:
-            await self._bucket.delete(going)
+            await self._bucket.delete([place.path for place in going])
+            self._uses.forget(place.digest for place in going)
 
     # -- uploads ----------------------------------------------------------------------------------------------------
 

@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ragcache.errors import RemoteError, StoreError
 from ragcache.store.eviction import Evictable, Uses
-from ragcache.store.remote.bucket import Bucket, BucketObject
+from ragcache.store.remote.bucket import WRITES, Bucket, BucketObject
 from ragcache.store.remote.names import ObjectPlace
-from ragcache.store.remote.use_record import KEPT_S, MOST_TOLD, TOLD_S, Used, UseRecord, faded, use_name
+from ragcache.store.remote.use_record import HALF_S, KEPT_S, MOST_TOLD, TOLD_S, Used, UseRecord, faded, use_name
 
 FOLDER = "uses/1/"
 MOST_MACHINES, MOST_NBYTES = 256, 64 << 20  # that are read, those that told last
+MOST_LISTED = 10_000  # whoever fills the folder is not followed
 _MAGIC = b"RCUSES01"
+Rows: TypeAlias = npt.NDArray[np.void]
 _ROW = np.dtype([("name", "<u8"), ("count", "<f4"), ("later", "<f4"), ("worth", "<f4"), ("last", "<u4")])
 _MOST = 1e9  # of any number: whoever tells more is not believed
 _NEAR_S = 60.0  # by which clocks of machines differ
@@ -37,21 +42,22 @@ class ToldUses:
     """Of all machines together, at one time. Of an entry that none tells of, its writing counts as a use."""
 
     now: float
-    rows: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, _ROW))
+    rows: Rows = field(default_factory=lambda: np.zeros(0, _ROW))
 
     @classmethod
-    def of(cls, tellings: Sequence[bytes | memoryview], now: float) -> ToldUses:
-        """A telling that is none of ours, or of another version, tells nothing."""
-        every = [_decoded(one, now) for one in tellings]
-        rows = np.concatenate([np.zeros(0, _ROW), *every])
+    def of(cls, tellings: Sequence[Rows], now: float) -> ToldUses:
+        """No use is to come."""
+        rows = np.concatenate([np.zeros(0, _ROW), *tellings])
+        last = np.minimum(rows["last"], now + _NEAR_S)
+        later = rows["later"] * np.exp2(-np.maximum(0.0, now - last) / HALF_S)
         names, of_name = np.unique(rows["name"], return_inverse=True)
         merged = np.zeros(
             len(names), [("name", "<u8"), *((name, "<f8") for name in ("count", "later", "worth", "last"))]
         )
         merged["name"] = names
-        for sums, numbers in (("count", rows["count"]), ("later", _later(rows, now)), ("worth", rows["worth"])):
+        for sums, numbers in (("count", rows["count"]), ("later", later), ("worth", rows["worth"])):
             merged[sums] = np.bincount(of_name, numbers, len(names))
-        np.maximum.at(merged["last"], of_name, rows["last"])
+        np.maximum.at(merged["last"], of_name, last)
         return cls(now, merged)
 
     def evictable(self, place: ObjectPlace) -> Evictable:
@@ -71,40 +77,74 @@ class SharedUses:
 
     def __init__(self, bucket: Bucket, record: UseRecord, clock: Callable[[], float] = time.time):
         self._bucket, self._record, self._clock = bucket, record, clock
+        self._known: dict[str, tuple[str, Rows]] = {}  # of each machine's object: its version, and what it held
         self._told = ToldUses(0.0)
-        self._asked = 0.0  # when all were asked for last
+        self._asked = -math.inf  # when all were asked for last
+        self._asking, self._few = asyncio.Lock(), asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
 
     def tell(self, *, at_once: bool = False) -> None:
         """This machine's, where it is time to; waits for it. Raises nothing: they are told the next time."""
         try:
             if (due := self._record.due(at_once=at_once)) is not None:
                 machine, used = due
-                self._bucket.submit(self._bucket.write(f"{FOLDER}{machine}", encoded(used))).result()
-        except RemoteError:  # its health has told
-            pass
-        except StoreError as error:
-            _log.warning("other machines are not told what is used here: %s", error)
+                sent = self._bucket.write(f"{FOLDER}{machine}", encoded(used), aside=True)
+                self._bucket.submit(sent).result()
+                self._record.told()
+        except (StoreError, CancelledError) as error:
+            _log.warning("other machines are not told what is used here: %s", error or "the bucket was closed")
+
+    def forget(self, digests: Iterable[str]) -> None:
+        """These were deleted."""
+        self._record.forget(digests)
 
     async def all_told(self, *, anew: bool = False) -> ToldUses:
-        """By all machines, within some minutes, or `anew`; what is known, where the bucket does not tell now."""
-        now = self._clock()
-        if not anew and 0 <= now - self._asked < TOLD_S:
+        """By all machines, within some minutes; or `anew`, which raises RemoteError where most cannot be read."""
+        async with self._asking:
+            now = self._clock()
+            if not anew and 0 <= now - self._asked < TOLD_S:
+                return self._told
+            try:
+                await self._ask(now)
+            except RemoteError:
+                if anew:
+                    raise
+                return ToldUses(now, self._told.rows)
+            self._asked = now
             return self._told
-        self._asked = now
-        try:
-            listed = [one async for page in self._bucket.listed(FOLDER) for one in page]
-            listed.sort(key=lambda one: one.written, reverse=True)
-            read = await asyncio.gather(*map(self._read, _bounded(listed)))
-            self._told = ToldUses.of([data for data in read if data is not None], now)
-            await self._bucket.delete([one.path for one in listed if now - one.written.timestamp() > KEPT_S])
-        except RemoteError:  # its health has told
-            pass
-        return ToldUses(now, self._told.rows)
 
-    async def _read(self, one: BucketObject) -> memoryview | None:
-        with suppress(RemoteError):  # of one machine: the others have told too
-            return await self._bucket.read(one.path, 0, one.size)
-        return None
+    async def _ask(self, now: float) -> None:
+        newest, wanted = await self._machines()
+        reads = await asyncio.gather(*map(self._read, wanted))
+        self._known = {one.path: found for one, found in zip(wanted, reads, strict=True) if found is not None}
+        if 2 * len(self._known) < len(wanted):
+            raise RemoteError(
+                f"of {len(wanted)} machines {len(self._known)} tell what they use: the others cannot be read"
+            )
+        self._told = await asyncio.to_thread(ToldUses.of, [rows for _, rows in self._known.values()], now)
+        gone = [one.path for one in newest if (newest[0].written - one.written).total_seconds() > KEPT_S]
+        await self._bucket.delete(gone)
+
+    async def _machines(self) -> tuple[list[BucketObject], list[BucketObject]]:
+        """Objects of machines, the newest first; and those of them that are read."""
+        listed = list[BucketObject]()
+        async with aclosing(self._bucket.listed(FOLDER)) as pages:
+            async for page in pages:
+                listed += page
+                if len(listed) >= MOST_LISTED:
+                    break
+        listed.sort(key=lambda one: one.written, reverse=True)
+        return listed, _bounded(listed)
+
+    async def _read(self, one: BucketObject) -> tuple[str, Rows] | None:
+        """What is known of it by now, where that is the newest there is or it cannot be read: others can."""
+        version, known = one.version or str(one.written), self._known.get(one.path)
+        if known is not None and known[0] == version:
+            return known
+        with suppress(RemoteError):
+            async with self._few:
+                data = await self._bucket.read(one.path, 0, one.size, aside=True)
+            return version, _decoded(data or b"")
+        return known
 
 
 def _bounded(listed: Sequence[BucketObject]) -> list[BucketObject]:
@@ -128,18 +168,11 @@ def encoded(used: Sequence[Used]) -> bytes:
     return _MAGIC + rows.tobytes()
 
 
-def _decoded(data: bytes | memoryview, now: float) -> npt.NDArray[np.void]:
-    """Whatever it holds: numbers are within bounds then, and no time is to come."""
+def _decoded(data: bytes | memoryview) -> Rows:
+    """Whatever it holds: numbers are within bounds then."""
     if bytes(data[: len(_MAGIC)]) != _MAGIC or (len(data) - len(_MAGIC)) % _ROW.itemsize:
         return np.zeros(0, _ROW)
     rows = np.frombuffer(data, _ROW, offset=len(_MAGIC)).copy()
     for name in ("count", "later", "worth"):
         rows[name] = np.clip(np.nan_to_num(rows[name]), 0.0, _MOST)
-    rows["last"] = np.minimum(rows["last"], np.uint32(now + _NEAR_S))
     return rows
-
-
-def _later(rows: npt.NDArray[np.void], now: float) -> npt.NDArray[np.float64]:
-    """As of now."""
-    faded_by: npt.NDArray[np.float64] = np.vectorize(faded, otypes=[np.float64])(now - rows["last"].astype(np.float64))
-    return rows["later"].astype(np.float64) * faded_by

@@ -223,6 +223,7 @@ class SharedStore(KVStore):
 
     def delete(self, key: VariantKey) -> bool:
         there = any(entry.info.key == key for entry in self._remote(key.family, ask=False))
+        self._record.forget([key.digest])
         with self._dropping(entry_task(Kind.DELETE, key)):
             return self._local.delete(key) or there
 
@@ -285,7 +286,7 @@ class SharedStore(KVStore):
 
     def close(self) -> None:
         try:
-            with suppress(StoreError):  # they are a guess at what will be used
+            with suppress(StoreError):  # uses are a guess at what will be used
                 self._record.keep()
             done = self.settle(CLOSING_S)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,13 @@ def use_name(digest: str) -> str:
     return digest[:16]
 
 
+@dataclass(slots=True)
+class _Counted:
+    last: float
+    count: float = 0.0
+    worth: float = 0.0
+
+
 class UseRecord(FolderFile):
     """Threads and processes may share it. What is counted is in memory until it is written down: as often as it is
     told, and when the program ends.
@@ -60,66 +67,110 @@ class UseRecord(FolderFile):
         """`bucket`: its URL. Raises StoreError."""
         super().__init__(root, _TABLE, _MACHINE)
         self._bucket, self._clock = bucket, clock
+        self._begin()
+        now = clock()
+        with self._open() as connection:
+            connection.execute("INSERT OR IGNORE INTO machines VALUES (?, ?, ?)", (bucket, secrets.token_hex(16), now))
+        self._due = min(now, self._machine()[1]) + TOLD_S
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._counted: dict[str, list[float]] = {}  # uses, and their worth
-        self._due = clock() + TOLD_S
+        self._counted: dict[str, _Counted] = {}
+        self._gone = set[str]()
+        self._is_due = False
+
+    def after_fork_in_child(self) -> None:
+        """What its parent has counted is its parent's."""
+        super().after_fork_in_child()
+        self._begin()
 
     def count(self, key: VariantKey) -> bool:
-        """A use; says whether it is time to tell them."""
-        name = use_name(key.digest)
+        """A use; says, once, whether it is time to tell them."""
+        name, now = use_name(key.digest), self._clock()
         with self._lock:
-            if (counted := self._counted.get(name)) is not None:
-                counted[0] += 1
-                counted[1] += 1
-            elif len(self._counted) < MOST_COUNTED:
-                self._counted[name] = [1.0, 1.0]
-            return self._clock() >= self._due
+            if (counted := self._counted.get(name)) is None and len(self._counted) < MOST_COUNTED:
+                counted = self._counted[name] = _Counted(now)
+            if counted is not None:
+                counted.last = now
+                counted.count += 1
+                counted.worth += 1
+            if self._due - TOLD_S <= now < self._due:
+                return False
+            self._due, self._is_due = now + TOLD_S, True
+            return True
 
     def credit(self, key: VariantKey, worth: float) -> None:
         """To one that was used, which counted as 1."""
         with self._lock:
             if (counted := self._counted.get(use_name(key.digest))) is not None:
-                counted[1] += worth - 1
+                counted.worth += worth - 1
+
+    def forget(self, digests: Iterable[str]) -> None:
+        """They were deleted, and are told no more."""
+        names = set(map(use_name, digests))
+        with self._lock:
+            self._gone |= names
+            for name in names & self._counted.keys():
+                del self._counted[name]
 
     def keep(self) -> None:
         """Write down what was counted. Raises StoreError: then it is lost."""
-        self._keep(self._clock())
-
-    def _keep(self, now: float) -> None:
         with self._lock:
             counted, self._counted = self._counted, {}
-        if not counted:
+            gone, self._gone = self._gone, set()
+        if not counted and not gone:
             return
-        rows = [(self._bucket, name, uses, uses, worth, now) for name, (uses, worth) in counted.items()]
+        now = self._clock()
+        rows = [(self._bucket, name, one.count, one.count, one.worth, one.last) for name, one in counted.items()]
         with self._open() as connection:
             connection.create_function("faded", 1, faded, deterministic=True)
             connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(
+                "DELETE FROM uses WHERE bucket = ? AND name = ?", [(self._bucket, name) for name in gone]
+            )
+            connection.execute("UPDATE uses SET last = ? WHERE last > ?", (now, now))  # a clock that was ahead
             connection.executemany(_ADD, rows)
+            connection.execute("DELETE FROM uses WHERE last < ?", (now - KEPT_S,))
+            connection.execute(
+                "DELETE FROM uses WHERE bucket = ? AND last < "
+                "(SELECT last FROM uses WHERE bucket = ? ORDER BY last DESC LIMIT 1 OFFSET ?)",
+                (self._bucket, self._bucket, MOST_TOLD - 1),
+            )
 
     def due(self, *, at_once: bool = False) -> tuple[str, list[Used]] | None:
-        """The machine's name and what it has used, where it is time to tell that and no other process does; what was
+        """The machine's name and what it has used, where it is time to tell that and no other program has; what was
         counted is written down. Raises StoreError.
         """
-        now = self._clock()
         with self._lock:
-            if now < self._due and not at_once:
-                return None
-            self._due = now + TOLD_S
-        self._keep(now)
+            is_due, self._is_due = self._is_due or at_once, False
+        if not is_due:
+            return None
+        self.keep()
+        now, (machine, told) = self._clock(), self._machine()
+        if told <= now < told + TOLD_S and not at_once:
+            return None
+        used = self.used()
+        return (machine, used) if used and (used[0].last > told or told > now) else None
+
+    def used(self) -> list[Used]:
+        """By all programs of the folder, as far as they have written it down, the last first. Raises StoreError."""
         with self._open() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("INSERT OR IGNORE INTO machines VALUES (?, ?, 0)", (self._bucket, secrets.token_hex(16)))
-            of_bucket = (self._bucket,)
-            ((machine, told),) = connection.execute("SELECT name, told FROM machines WHERE bucket = ?", of_bucket)
-            connection.execute("DELETE FROM uses WHERE bucket = ? AND last < ?", (self._bucket, now - KEPT_S))
-            connection.execute(
-                "DELETE FROM uses WHERE bucket = ? AND name NOT IN "
-                "(SELECT name FROM uses WHERE bucket = ? ORDER BY last DESC LIMIT ?)",
-                (self._bucket, self._bucket, MOST_TOLD),
-            )
-            last = "SELECT name, count, later, worth, last FROM uses WHERE bucket = ? ORDER BY last DESC"
-            used = [Used(*row) for row in connection.execute(last, of_bucket)]
-            if not used or used[0].last <= told or (told <= now < told + TOLD_S and not at_once):
-                return None
-            connection.execute("UPDATE machines SET told = ? WHERE bucket = ?", (now, self._bucket))
-        return str(machine), used
+            last = "SELECT name, count, later, worth, last FROM uses WHERE bucket = ? ORDER BY last DESC LIMIT ?"
+            return [Used(*row) for row in connection.execute(last, (self._bucket, MOST_TOLD))]
+
+    def told(self) -> None:
+        """What was due has been told. Raises StoreError."""
+        with self._open() as connection:
+            told = "UPDATE machines SET told = ? WHERE bucket = ?"
+            connection.execute(told, (self._clock(), self._bucket))
+
+    @property
+    def machine(self) -> str:
+        """Its name. Raises StoreError."""
+        return self._machine()[0]
+
+    def _machine(self) -> tuple[str, float]:
+        """Its name, and when it has told."""
+        with self._open() as connection:
+            ((name, told),) = connection.execute("SELECT name, told FROM machines WHERE bucket = ?", (self._bucket,))
+        return str(name), float(told)

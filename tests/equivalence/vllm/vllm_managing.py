@@ -17,7 +17,7 @@ from app.cachecare.explaining import explain
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.linking import make_linker
 from ragcache.loader import Block
-from ragcache.rates import FEWEST_PLANS
+from ragcache.plan_errors import FEWEST
 from ragcache.store.base import RAM
 from ragcache.types import Segment
 from tests.app.drifting import QUESTION, level_of, need_few
@@ -158,7 +158,7 @@ def test_it_foretells_first_tokens_and_learns_how_far_off_it_was(gated: RagPipel
     assert told.planned_s is not None and told.plain_s is not None
     assert 0 < told.planned_s < 60 and told.plain_s > 0
     assert all(one.compute_s is not None and one.compute_s > 0 for one in told.chunks)
-    for number in range(FEWEST_PLANS):
+    for number in range(FEWEST):
         report = gated.ask(QUESTION.format(100 + number), linker="auto").report
         assert report.planned_s is not None and report.planned_s > 0
     assert gated.models.language.plan_error is not None

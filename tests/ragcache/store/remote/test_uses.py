@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import obstore
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from ragcache.address import prefix_name
-from ragcache.store.eviction import ORDERS
+from ragcache.errors import RemoteError
 from ragcache.store.remote import courier
 from ragcache.store.remote.names import ObjectPlace
-from ragcache.store.remote.shared_uses import _ROW, FOLDER, ToldUses, encoded
+from ragcache.store.remote.shared_uses import _ROW, FOLDER, ToldUses, _decoded
 from ragcache.store.remote.store import SharedStore
-from ragcache.store.remote.use_record import HALF_S, KEPT_S, MOST_TOLD, TOLD_S, Used, UseRecord
+from ragcache.store.remote.use_record import KEPT_S, MOST_TOLD
 from ragcache.types import Variant
-from tests.orders import ORDER_ROWS
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
 
 NOW = 1_800_000_000.0
@@ -31,14 +30,6 @@ URL = "s3://shelf"
 def place(digest: str, size: int = 100, age_s: float = 0.0) -> ObjectPlace:
     written = datetime.fromtimestamp(NOW - age_s, UTC)
     return ObjectPlace(f"ab/{digest}", "f" * 64, digest, "all", size, written, "1")
-
-
-def digest_of(number: int) -> str:
-    return f"{number:016x}" + "0" * 48
-
-
-def told(*uses: Used) -> ToldUses:
-    return ToldUses.of([encoded(uses)], NOW)
 
 
 def tell(store: SharedStore) -> None:
@@ -101,7 +92,7 @@ def test_a_machine_tells_what_all_its_programs_used_and_did_before(
         store.credit(variant.key, 4.0)
         tell(store)
     (telling,) = tellings(tmp_path / "bucket")
-    seen = ToldUses.of([telling.read_bytes()], time.time()).evictable(place(variant.key.digest))
+    seen = ToldUses.of([_decoded(telling.read_bytes())], time.time()).evictable(place(variant.key.digest))
     assert (seen.uses.count, seen.uses.worth) == (4, 10), "put, used, and used twice with more worth"
     assert seen.uses.later == pytest.approx(4, abs=0.01)
 
@@ -118,91 +109,116 @@ def test_only_what_other_machines_may_have_is_told(
     assert not tellings(tmp_path / "bucket")
 
 
-def test_uses_are_told_from_time_to_time(tmp_path: Path, make_variant: Any) -> None:
-    now, key = [NOW], make_variant().key
-    record, other = UseRecord(tmp_path, URL, lambda: now[0]), UseRecord(tmp_path, URL, lambda: now[0])
-    assert not record.count(key) and record.due() is None
-    now[0] += TOLD_S + 1
-    assert record.count(key)
-    assert record.due() is not None
-    assert not record.count(key) and record.due() is None
-    now[0] += 1
-    other.count(key)
-    assert other.due() is None, "one program has told for the folder"
-    now[0] += TOLD_S + 1
-    found = other.due()
-    assert found is not None and [one.count for one in found[1]] == [3], "and what nobody wrote down yet"
-    now[0] += TOLD_S + 1
-    assert record.due() is not None
-    now[0] += TOLD_S + 1
-    assert record.due() is None, "there is nothing new to tell"
-
-
-def test_uses_fade_and_are_forgotten(tmp_path: Path, make_variant: Any) -> None:
-    now, keys = [NOW], [make_variant((number,) * 3).key for number in range(2)]
-    record = UseRecord(tmp_path, URL, lambda: now[0])
-    record.count(keys[0])
-    record.keep()
-    now[0] += HALF_S
-    for key in keys:
-        record.count(key)
-    found = record.due(at_once=True)
-    assert found is not None
-    assert {one.name: (one.count, one.later) for one in found[1]} == {
-        keys[0].digest[:16]: (2, 1.5),
-        keys[1].digest[:16]: (1, 1),
-    }
-    now[0] += KEPT_S + 1
-    record.count(keys[1])
-    found = record.due(at_once=True)
-    assert found is not None and [one.name for one in found[1]] == [keys[1].digest[:16]]
-
-
-def test_a_folder_remembers_so_many_and_no_more(
-    tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+def test_what_is_deleted_is_told_no_more(
+    machine: OpenMachine, folder_url: str, tmp_path: Path, make_variant: Any
 ) -> None:
-    monkeypatch.setattr("ragcache.store.remote.use_record.MOST_TOLD", 3)
-    monkeypatch.setattr("ragcache.store.remote.use_record.MOST_COUNTED", 4)
-    now, keys = [NOW], [make_variant((number,) * 3).key for number in range(9)]
-    record = UseRecord(tmp_path, URL, lambda: now[0])
-    for start in (0, 4):
-        now[0] += 1
-        for key in keys[start : start + 5]:
-            record.count(key)
-        record.keep()
-    found = record.due(at_once=True)
-    assert found is not None and {one.name for one in found[1]} < {key.digest[:16] for key in keys[4:8]}
-    assert len(found[1]) == 3
+    store = machine("one", folder_url)
+    one, family, seen, stays = (make_variant((number,) * 3) for number in range(4))
+    filled(store, [one, family, seen, stays])
+    store._record.keep()
+    store.delete(one.key)
+    store.drop_families({family.key.family: set()})
+    store.drop_chunk(seen.key.fingerprint, seen.key.system, seen.key.chunk, elsewhere=True)
+    settled(store)
+    store.use(stays.key)
+    tell(store)
+    assert [used.name for used in store._record.used()] == [stays.key.digest[:16]]
+
+
+def all_told(store: SharedStore) -> ToldUses:
+    return store._bucket.submit(store._courier._uses.all_told(anew=True)).result(60)
 
 
 def test_a_machine_that_is_gone_is_forgotten(
-    machine: OpenMachine, folder_url: str, tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+    machine: OpenMachine, folder_url: str, tmp_path: Path, make_variant: Any
 ) -> None:
-    store = machine("one", folder_url)
-    store.use(make_variant().key)
-    tell(store)
-    uses = store._courier._uses
+    """By the bucket's clock, whatever a machine's own says."""
+    stores = [machine(name, folder_url) for name in ("one", "two")]
+    for number, store in enumerate(stores):
+        store.use(make_variant((number,) * 3).key)
+        tell(store)
+    stores[0]._courier._uses._clock = lambda: time.time() + 2 * KEPT_S
+    assert len(all_told(stores[0]).rows) == 2 == len(tellings(tmp_path / "bucket"))
+    gone = tmp_path / "bucket" / FOLDER / stores[1]._record.machine
+    os.utime(gone, (0, time.time() - KEPT_S - 60))
+    all_told(stores[0])
+    assert tellings(tmp_path / "bucket") == [tmp_path / "bucket" / FOLDER / stores[0]._record.machine]
 
-    def all_told() -> ToldUses:
-        return store._bucket.submit(uses.all_told(anew=True)).result(60)
 
-    assert len(all_told().rows) == 1 and len(tellings(tmp_path / "bucket")) == 1
-    monkeypatch.setattr(uses, "_clock", lambda: time.time() + KEPT_S + 60)
-    all_told()
-    assert not tellings(tmp_path / "bucket")
-
-
-def test_a_bucket_that_cannot_be_written_to_costs_nobody_anything(
+def test_a_bucket_that_cannot_be_used_costs_nobody_anything(
     machine: OpenMachine, folder_url: str, make_variant: Any
 ) -> None:
     store = machine("one", folder_url, order="value")
     variant = make_variant()
     filled(store, [variant])
-    store._bucket.writing.failed("forbidden")
-    store._bucket.listing.failed("forbidden")
+    for health in (store._bucket.writing, store._bucket.listing):
+        health.failed("forbidden")
     tell(store)
-    assert store._bucket.submit(store._courier._uses.all_told(anew=True)).result(60).rows.size == 0
+    assert store._bucket.submit(store._courier._uses.all_told()).result(60).rows.size == 0
     assert store.get(variant.key) is not None
+    for health in (store._bucket.writing, store._bucket.listing):
+        health.succeeded()
+    tell(store)
+    assert all_told(store).rows.size == 1
+
+
+def test_what_is_known_stays_known_while_it_cannot_be_read(
+    machine: OpenMachine, folder_url: str, make_variant: Any
+) -> None:
+    """And nobody who knows nothing decides what goes."""
+    told_of, asks = machine("one", folder_url), machine("two", folder_url, order="value")
+    told_of.use(make_variant().key)
+    tell(told_of)
+    asks._bucket.reading.failed("stalled")
+    with pytest.raises(RemoteError, match="cannot be read"):
+        all_told(asks)
+    asks._bucket.reading.succeeded()
+    assert all_told(asks).rows.size == 1
+    told_of.use(make_variant((5, 5)).key)
+    tell(told_of)
+    asks._bucket.reading.failed("stalled")
+    assert all_told(asks).rows.size == 1, "what it told before"
+    asks._bucket.reading.succeeded()
+    assert all_told(asks).rows.size == 2
+
+
+def test_a_telling_that_nobody_may_read_keeps_nobody_from_the_kv(
+    machine: OpenMachine, folder_url: str, tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [machine(name, folder_url) for name in ("one", "two", "three")]
+    for number, store in enumerate(stores):
+        store.use(make_variant((number,) * 3).key)
+        tell(store)
+    read = obstore.get_range_async
+
+    async def refused(where: Any, path: str, **span: int) -> Any:
+        if path.endswith(stores[2]._record.machine):
+            raise PermissionError(path)
+        return await read(where, path, **span)
+
+    monkeypatch.setattr(obstore, "get_range_async", refused)
+    assert all_told(stores[0]).rows.size == 2
+    assert stores[0]._bucket.reading.fine
+
+
+def test_uploads_beside_one_another_all_know_what_is_told(
+    machine: OpenMachine, folder_url: str, make_variant: Any
+) -> None:
+    """By a machine that has asked for nothing yet."""
+    used = [make_variant((number,) * 3) for number in range(8)]
+    store = machine("one", folder_url)
+    for variant in used:
+        beside = [make_variant(variant.ids, context=(f"c{one}",)) for one in range(courier.VARIANTS - 1)]
+        filled(store, [make_variant(variant.ids, context=("used",)), *beside])
+    used = [make_variant(variant.ids, context=("used",)) for variant in used]
+    for variant in used * 5:
+        store.use(variant.key)
+    tell(store)
+    fresh = machine("two", folder_url, order="value")
+    for variant in used:
+        fresh.put(make_variant(variant.ids, context=("new",)))
+    settled(fresh)
+    assert {variant.key.digest for variant in used} <= digests_in(store)
 
 
 def test_what_is_told_by_whoever_can_write_breaks_nothing(
@@ -229,48 +245,10 @@ def test_what_is_told_by_whoever_can_write_breaks_nothing(
         (ours.parent / name).write_bytes(data)
     (ours.parent / "folder").mkdir()
     (ours.parent / "folder" / "deep").write_bytes(b"x")
-    found = store._bucket.submit(store._courier._uses.all_told(anew=True)).result(60)
+    found = all_told(store)
     seen = found.evictable(place(used.key.digest))
     assert seen.uses.count == 2
     for name in ("count", "later", "worth", "last"):
         assert np.isfinite(found.rows[name]).all() and (found.rows[name] >= 0).all()
     assert found.rows["last"].max() <= time.time() + 61
     filled(store, [make_variant((8, 8, 8))])  # which goes by them
-
-
-@given(
-    some.lists(
-        some.lists(
-            some.tuples(some.integers(0, 6), some.integers(1, 50), some.floats(0, 50), some.integers(0, 10**6)),
-            max_size=6,
-        ),
-        max_size=4,
-    )
-)
-def test_all_machines_together_are_their_sums(machines: list[list[tuple[int, int, float, int]]]) -> None:
-    sent = [
-        encoded([Used(digest_of(number)[:16], count, later, 2 * count, NOW - age) for number, count, later, age in one])
-        for one in machines
-    ]
-    found = ToldUses.of(sent, NOW)
-    for number in range(8):
-        mine = [row for one in machines for row in one if row[0] == number]
-        uses = found.evictable(place(digest_of(number), age_s=1e9)).uses
-        assert uses.count == max(1, sum(count for _, count, _, _ in mine))
-        assert uses.worth == max(1, 2 * sum(count for _, count, _, _ in mine))
-        later = sum(later * 0.5 ** (age / HALF_S) for _, _, later, age in mine)
-        assert uses.later == pytest.approx(later, rel=1e-4, abs=1e-6)
-
-
-def test_what_nobody_tells_of_counts_as_one_use_when_it_was_written() -> None:
-    seen = told().evictable(place(digest_of(1), age_s=HALF_S))
-    assert (seen.uses.count, seen.uses.later, seen.uses.worth) == (1, 0.5, 1)
-    assert seen.used == seen.came == int(1000 * (NOW - HALF_S))
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_each_order_serves_a_bucket(order: str) -> None:
-    uses = [Used(digest_of(n)[:16], 3 + n % 4, 1 + (5 * n) % 7, 3 + (3 * n) % 5, NOW - 1000 * n) for n in range(9)]
-    seen = [told(*uses).evictable(place(digest_of(n), 100 + 37 * (n % 3), 5000.0 * n)) for n in range(12)]
-    lowest = min(seen, key=lambda one: (ORDERS[order](one), one.used))
-    assert lowest == ORDER_ROWS[order](seen)
