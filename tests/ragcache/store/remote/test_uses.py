@@ -215,8 +215,11 @@ def test_uploads_beside_one_another_all_know_what_is_told(
         store.use(variant.key)
     tell(store)
     fresh = machine("two", folder_url, order="value")
-    for variant in used:
-        fresh.put(make_variant(variant.ids, context=("new",)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fresh._courier, "wake", lambda: None)
+        for variant in used:
+            fresh.put(make_variant(variant.ids, context=("new",)))
+    fresh._courier.wake()
     settled(fresh)
     assert {variant.key.digest for variant in used} <= digests_in(store)
 
