@@ -1,4 +1,8 @@
-"""How often entries of a tier were asked for, soon and later: each use counts half after so many others."""
+"""How often entries of a tier were asked for, soon and later: each use counts half after so many others.
+
+Who asks for an entry again at once is likely the same conversation, which tells little of others'. So for the long time
+such a use counts by how long ago the last one was: half after BURST uses of anything.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
-from ragcache.store.eviction.base import LATER, SOON, Uses
+from ragcache.store.eviction.base import BURST, LATER, SOON, Uses
 
 MOST = 1 << 16  # names that are remembered, about 20 MB
 OTHERS = 8.0  # uses that are believed of an entry that others used, or that was used before: nobody knows when
@@ -81,7 +85,9 @@ class FadingUses:
     def _count(self, name: str) -> _Known:
         self._now += 1
         known = self._known.setdefault(name, _Known())
-        known.soon, known.later = (faded + 1 for faded in _faded(known, self._now))
+        soon, later = _faded(known, self._now)
+        repeats = 0.5 ** ((self._now - known.at) / BURST) if known.count else 0.0
+        known.soon, known.later = soon + 1, later + 1 - repeats
         known.count += 1
         known.worth += 1
         known.at = self._now

@@ -99,12 +99,12 @@ def test_memory_finds_no_more_than_the_disk_has_and_the_disk_stays_within_its_ro
     for memory in (0.2, 1.0):
         stored = StoredPassages(trace, room, policy, memory, tmp_path / f"{memory}")
         found[memory] = [stored.find(TraceRequest((place,), 1))[0] for place in asked]
-        ram, disk = stored._store.stats()
+        ram, disk = stored.store.stats()
         for tier in (ram, disk):
             assert tier.budget is not None and 0 < tier.nbytes <= tier.budget
         assert ram.budget is not None and abs(ram.budget / footprint_of(tokens) - 0.3 * memory) < 0.001
         assert disk.nbytes == sum(path.stat().st_size for path in (tmp_path / f"{memory}").rglob("*.kv"))
-        stored._store.check_integrity()
+        stored.store.check_integrity()
         stored.close()
     counts = {memory: Counter(tiers) for memory, tiers in found.items()}
     assert {"ram", "disk", ""} == set(counts[0.2]), "each of them was met"
@@ -115,7 +115,7 @@ def footprint_of(tokens: np.ndarray) -> int:
     """Of all passages, in memory."""
     stored = StoredPassages(Trace([], tokens, 1), 2 * int(tokens.sum()), "lru")
     stored.find(TraceRequest(tuple(range(len(tokens))), 1))
-    return stored._store.stats()[0].nbytes
+    return stored.store.stats()[0].nbytes
 
 
 def test_more_memory_than_there_is_room_is_told(tmp_path: Path) -> None:

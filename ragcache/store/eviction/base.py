@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SOON, LATER = 30, 20_000  # uses of any entry until one counts half
+BURST = 120  # until another use of an entry counts more than half for the long time: it may be the same conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class Uses:
 
     count: float = 0.0  # in all
     soon: float = 0.0  # as they fade within some requests (ragcache/store/fading.py)
-    later: float = 0.0  # and within a long time
+    later: float = 0.0  # and within a long time, where one of a burst counts less
     worth: float = 0.0  # 1/CFO of each, where that is known
 
 
