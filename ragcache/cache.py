@@ -26,6 +26,7 @@ from ragcache.refining import BEHIND, Refining
 from ragcache.report import COMPUTED, OTHER, ChunkReport, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import NO_ERA, KVStore
+from ragcache.together import Together
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
@@ -73,10 +74,11 @@ class ChunkCache(ChunkIngest):
         stop: frozenset[int] = frozenset(),
         behind: System | None = None,
         owner: str = "",
+        together: Together | None = None,
     ) -> TokenStream:
         """Answer a prompt: greedily, and with the cache's own linker, unless others are given. `behind`: the System
         segment that what is captured for the prompts to come stands behind, in place of the prompt's own, whose KV
-        serves its `owner` alone.
+        serves its `owner` alone. `together` with other answers to it, for which it is computed once.
 
         Raises PromptError for a prompt that is malformed or too long, ConfigError for a linker or a sampling that
         cannot be used.
@@ -86,7 +88,8 @@ class ChunkCache(ChunkIngest):
         if sampling is not None:
             self.engine.check_sampling(sampling)
         era = self._era()
-        prompt = PromptRequest(segments, self.chosen(linker), max_tokens, sampling or Sampling(), stop, era)
+        chosen = sampling or Sampling()
+        prompt = PromptRequest(segments, self.chosen(linker), max_tokens, chosen, stop, era, together=together)
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
         keeps = self.keep_missed and not prompt.linker.recompute_all
         with ExitStack() as failed:

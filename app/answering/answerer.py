@@ -18,6 +18,7 @@ from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
 from app.settings import PromptOrder
 from ragcache.errors import FAULTS, PromptError, RagcacheError, reason_of
+from ragcache.together import Together
 from retriever import Vectors
 from splitter.base import Embed, Offsets
 
@@ -52,6 +53,7 @@ class AnswerRequest:
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent on the way here, by stage
     notes: tuple[str, ...] = ()  # what the user should know of the way here
     stop: Sequence[str] = ()  # texts, before the first of which the answer ends
+    together: Together | None = None  # with other answers to it
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Answering:
             stop=self.template.stop,
             behind=self.behind,
             owner=self.owner,
+            together=request.together,
         )
         notes = prompt.notes if request.found else (NOTHING_FOUND,)
         if prompt.ordering_s:

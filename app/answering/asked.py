@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, SupportsIndex, TypedDict, get_args
 from app.settings import MOST_NEIGHBOURS, PromptOrder, RetrievalMode
 from ragcache.errors import ConfigError
 from ragcache.sampling import Sampling
+from ragcache.together import Together
 
 if TYPE_CHECKING:
     from app.prompt import Turn
@@ -38,6 +39,7 @@ class AskOptions(TypedDict, total=False):
     system: str | None
     system_owner: str
     border: str
+    together: Together | None
 
 
 MOST_STOPS, LONGEST_STOP = 4, 256  # as OpenAI has it; and what may be a beginning is held back
@@ -51,6 +53,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
     "history": (Sequence, "pairs of a question and its answer"),
     "quotes": (bool, "True or False"),
     "sampling": (Sampling, "a Sampling of ragcache"),
+    "together": (Together, "a Together of ragcache"),
     "stop": (Sequence, f"up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters"),
 }
 
@@ -90,6 +93,9 @@ class Asked:
     system: str | None = None  # the system prompt, in place of the application's
     system_owner: str = ""  # nobody but him is served by its KV: what is captured stands behind the application's
     border: str = ""  # whose KV may serve it: see Segment of ragcache
+    together: Together | None = (
+        None  # with other answers to the same question: the torch engine computes their prompt once
+    )
 
     def __post_init__(self) -> None:
         for name, (kind, wanted) in _KINDS.items():

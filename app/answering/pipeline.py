@@ -171,6 +171,7 @@ class RagPipeline(ContextVerbs):
                 seconds,
                 (*found.notes, *(() if fits else (in_parts(self.models.embedder.limit),)), *gated),
                 asked.stop,
+                asked.together,
             )
             stream = answering.start(request)
         if self.gate.serves:

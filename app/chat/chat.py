@@ -16,6 +16,7 @@ from app.prompt import PromptTemplate
 from ragcache.cache import ChunkCache
 from ragcache.errors import PromptError
 from ragcache.sampling import Sampling
+from ragcache.together import Together
 from ragcache.types import Chunk, Segment, Text
 
 ANSWER = 1024  # tokens at most, where nobody says how many and there is room
@@ -31,6 +32,7 @@ class ChatOptions:
     stop: Sequence[str] = ()
     linker: str | None = None
     border: str = ""  # who may see the KV of it
+    together: Together | None = None  # with other answers to the same
 
 
 def no_caches(cache_id: str) -> Sequence[Chunk]:
@@ -75,6 +77,7 @@ class ChatAnswering:
             sampling=options.sampling or self.sampling,
             linker=options.linker,
             stop=self.template.stop,
+            together=options.together,
         )
 
         def finish(text: str, whole: bool) -> Answer:

@@ -21,6 +21,7 @@ from ragcache.prefix_keeping import Prefixes
 from ragcache.report import Report
 from ragcache.sampling import FinishReason, Sampling, TokenLogprobs
 from ragcache.store.base import NO_ERA, Fetched, KVStore
+from ragcache.together import Together
 from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids
 
 
@@ -101,6 +102,7 @@ class PromptRequest:
     era: int = NO_ERA  # of the store when it came: nothing is kept for it when that has ended
     # It is measured: all that is cached of it is linked, however soon, and no prefix cache of the engine's serves it.
     apart: bool = False
+    together: Together | None = None  # with other answers to it
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from app.server.openai.schemas import CacheContent, ChatRequest, CompletionReque
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 from ragcache.sampling import Sampling
+from ragcache.together import Together
 
 LARGEST_SEED = 2**63
 MOST_CHOICES = 64
@@ -46,6 +47,11 @@ def seeded(sampling: Sampling, choices: int) -> list[Sampling]:
     return [replace(sampling, seed=(sampling.seed + place) % LARGEST_SEED) for place in range(choices)]
 
 
+def together_of(body: Sampled) -> Together | None:
+    """Of the choices of one prompt."""
+    return Together(body.choices) if body.choices > 1 else None
+
+
 def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[list[Start], bool]:
     """Of each choice, and whether they answer from documents."""
     if body.top_logprobs is not None and not body.logprobs:
@@ -57,7 +63,7 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
     turns = [_turn(message) for message in body.messages]
     if name is None:
         chat = service.pipeline.chat
-        options = ChatOptions(most, None, body.stops, body.linker, caller.border)
+        options = ChatOptions(most, None, body.stops, body.linker, caller.border, together_of(body))
         resolve = service.resolver(caller.id)
         starts = [partial(chat.start, turns, replace(options, sampling=one), resolve) for one in samplings]
         return [partial(service.watched, start) for start in starts], False
@@ -74,6 +80,7 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
         system=system,
         system_owner=caller.id,
         border=caller.border_of(collection),
+        together=together_of(body),
     )
     return [partial(service.pipeline.start, question, replace(asked, sampling=one)) for one in samplings], True
 
@@ -92,7 +99,8 @@ def completion_starts(service: Service, caller: Caller, body: CompletionRequest)
     chat = service.pipeline.chat
     options = ChatOptions(body.max_tokens, None, body.stops, body.linker, caller.border)
     samplings = seeded(sampling_of(service, body, body.logprobs), body.choices)
-    starts = [partial(chat.complete, prompt, replace(options, sampling=one)) for prompt in prompts for one in samplings]
+    alike = [(prompt, replace(options, together=together_of(body))) for prompt in prompts]
+    starts = [partial(chat.complete, prompt, replace(own, sampling=one)) for prompt, own in alike for one in samplings]
     return [partial(service.watched, start) for start in starts]
 
 

@@ -270,11 +270,13 @@ def _usages(found: Sequence[Collected]) -> dict[int, Usage]:
 
 
 def _usage(usages: Mapping[int, Usage], choices: int) -> CompletionUsage:
-    """Of all choices by their numbers, so many to each prompt, which counts once as OpenAI counts."""
+    """Of all choices by their numbers, so many to each prompt, which counts once as OpenAI counts: as it was for the
+    choice that found least of it, since the others have what that one computed.
+    """
     prompts: dict[int, Usage] = {}
     for index, one in usages.items():
-        before = prompts.get(index // choices, Usage(0, 0, 0))
-        prompts[index // choices] = Usage(max(before.prompt, one.prompt), 0, max(before.cached, one.cached))
+        before = prompts.get(index // choices, one)
+        prompts[index // choices] = Usage(max(before.prompt, one.prompt), 0, min(before.cached, one.cached))
     prompt, answers = sum(one.prompt for one in prompts.values()), sum(one.answer for one in usages.values())
     return CompletionUsage(
         prompt_tokens=prompt,

@@ -19,7 +19,7 @@ from ragcache.engine.staging import Stage
 from ragcache.engine.torch.attention import APART, read_attention
 from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
-from ragcache.engine.torch.generation import TorchGeneration, forecast, prefill
+from ragcache.engine.torch.generation import TorchGeneration, forecast, prefill_together
 from ragcache.engine.torch.prefix import prefix_blocks
 from ragcache.errors import ConfigError
 from ragcache.keeping import Pause
@@ -153,7 +153,7 @@ class TorchEngine(Engine):
     ) -> TorchGeneration:
         started = perf_counter()
         with source.answering():
-            prefilled = prefill(self, prompt, source)
+            prefilled = prefill_together(self, prompt, source)
         return TorchGeneration(self, prompt, prefilled, source, started, finish)
 
     def forecast(self, prompt: PromptRequest, source: LinkSource) -> Forecast:

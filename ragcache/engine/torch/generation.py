@@ -55,6 +55,28 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
         return made
 
 
+def prefill_together(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Prefilled:
+    """The same once for all answers that are asked for together."""
+    if prompt.together is None:
+        return prefill(engine, prompt, source)
+    alike = (tuple(prompt.segments), prompt.linker.choosing)
+    made, is_first = prompt.together.made(alike, lambda: prefill(engine, prompt, source))
+    return made if is_first else _copied(engine, prompt, made)
+
+
+def _copied(engine: TorchEngine, prompt: PromptRequest, made: Prefilled) -> Prefilled:
+    """Whoever decodes over the other writes behind the prompt alone."""
+    started, length = perf_counter(), made.length
+    buffer = engine.buffer(length + prompt.max_tokens)
+    for mine, other in ((buffer.k, made.buffer.k), (buffer.v, made.buffer.v)):
+        mine[:, :, :length] = other[:, :, :length]
+    linkage = Linkage(made.plan, prompt.linker, first_address(made.plan, engine.spec.fingerprint))
+    report = LinkJob(linkage, skip=length).unlinked()
+    report.predicted, report.planned_s = made.report.predicted, None
+    report.seconds["copy"] = perf_counter() - started
+    return replace(made, buffer=buffer, report=report)
+
+
 def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, started: float) -> Prefilled:
     job = LinkJob(linkage_of(engine, prompt, source), started=started)
     plan, report = job.linkage.plan, job.report
