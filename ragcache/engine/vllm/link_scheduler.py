@@ -74,6 +74,7 @@ class LinkScheduler:
         """`names` hear of it where there is something to link, at once or in a later step; until then `matched` knows
         nothing. `foreign`: what else than the ids its KV depends on.
         """
+        self.pace.turns.came(request)
         with self._linking(request):
             allow = partial(self._settings.allow, exchanges=self.exchanges, ranks=self._ranks)
             asked = read_request(params, ids, self._settings.linker, self._fingerprint, allow)
@@ -132,9 +133,8 @@ class LinkScheduler:
         told = report.incidents if (report := self._report_of(request)) is not None else []
         done = "not captured" if isinstance(asked, CaptureRequest) else "not linked"
         self.outcomes.refuse(request, kind, [*told, f"{done}: {reason}"])
-        self._tails.pop(request, None)
-        self._positions.pop(request, None)
-        self._jobs.pop(request, None)
+        for known in (self._tails, self._positions, self._jobs):
+            known.pop(request, None)
         if self._started.pop(request, None) is not None:
             self._failing.add(request)  # it is parked
 
@@ -143,6 +143,7 @@ class LinkScheduler:
         the question too: a probe passes through it. See `resumes`. None while it is being planned, or while another
         request makes the same link, which vLLM's prefix cache then has.
         """
+        self.pace.turns.taken(request)
         if request in self._plans:
             return None
         with self._linking(request):
@@ -161,7 +162,9 @@ class LinkScheduler:
 
     def _judged(self, request: str, asked: NamedLinkage, computed: int) -> NamedLinkage | None:
         """What is worth linking where vLLM has so many positions already."""
-        judged = self.pace.judged(asked, computed) if computed < asked.plan.question else None
+        judged = (
+            self.pace.judged(asked, computed, self.pace.turns.took(request)) if computed < asked.plan.question else None
+        )
         if judged is None:
             del self._asked[request]
             self._waiting.gone(request)
@@ -199,10 +202,9 @@ class LinkScheduler:
             self._finishing.add(request)  # vLLM keeps the blocks until it hears of them
             if job.phase is not Phase.STORE:
                 self._capturing.ended(request)
-        states: tuple[dict[str, Any], ...] = (self._started, self._positions, self._tails, self._asked)
-        for known in states:
+        for known in (self._started, self._positions, self._tails, self._asked):
             known.pop(request, None)
-        for gone in (self._leaders.gone, self._waiting.gone, self._plans.drop):
+        for gone in (self._leaders.gone, self._waiting.gone, self._plans.drop, self.pace.turns.gone):
             gone(request)
         return self.outcomes.gone(request)
 
