@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -174,6 +175,7 @@ class RagPipeline(ContextVerbs):
                 asked.together,
             )
             stream = answering.start(request)
+            request = replace(request, together=None)  # what waits behind the answer holds no KV of it
         if self.gate.serves:
             stream.then.append(self.ahead.behind(answering, request))
         if not asked.linker and asked.system is None:  # of whose KV nothing may be kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from app.library.pinning import pin_collection, unpin_collection
 from app.settings import Settings, parse_bytes
 from ragcache.errors import RemoteError
 from ragcache.store.base import TierStats
+from ragcache.store.eviction import order_names
 
 if TYPE_CHECKING:
     from app.cachecare.warming import WarmingProgress
@@ -51,9 +53,9 @@ def stats(settings: Settings, as_json: Json = False) -> None:
             if not all_told:
                 print("note: the bucket holds more than could be listed in time", file=sys.stderr)
     if as_json:
-        print_json(_stats_as_json(census, of_collections, of_tiers))
+        print_json(_stats_as_json(census, of_collections, of_tiers, order_names(settings.eviction)))
     else:
-        _tell_stats(census, of_collections, of_tiers)
+        _tell_stats(census, of_collections, of_tiers, order_names(settings.eviction))
 
 
 cache.command()(explain)
@@ -173,10 +175,14 @@ def sizing(
         _tell_sizing(found, budget)
 
 
-def _stats_as_json(census: Census, of_collections: list[CollectionShare], tiers: list[TierStats]) -> dict[str, Any]:
+def _stats_as_json(
+    census: Census, of_collections: list[CollectionShare], tiers: list[TierStats], orders: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         "tiers": [
-            {"tier": one.tier, "entries": one.entries, "bytes": one.nbytes, "budget": one.budget} for one in tiers
+            {"tier": one.tier, "entries": one.entries, "bytes": one.nbytes, "budget": one.budget}
+            | {"order": orders[one.tier]}
+            for one in tiers
         ],
         "collections": [
             {"name": one.collection.name, "chunks": one.chunks, "cached": one.cached, "pinned": one.pinned.nbytes}
@@ -201,12 +207,13 @@ def _tally(tally: FileTally) -> dict[str, int]:
     return {"entries": tally.entries, "bytes": tally.nbytes}
 
 
-def _tell_stats(census: Census, of_collections: list[CollectionShare], tiers: list[TierStats]) -> None:
-    rows = [
-        (one.tier, f"{one.entries:,}", size(one.nbytes), "no limit" if one.budget is None else size(one.budget))
-        for one in tiers
-    ]
-    print(table(("tier", "entries", "size", "budget"), rows, right=("entries", "size", "budget")))
+def _tell_stats(
+    census: Census, of_collections: list[CollectionShare], tiers: list[TierStats], orders: Mapping[str, str]
+) -> None:
+    budgets = ["no limit" if one.budget is None else size(one.budget) for one in tiers]
+    held = [(f"{one.entries:,}", size(one.nbytes)) for one in tiers]
+    rows = [(one.tier, *of, most, orders[one.tier]) for one, of, most in zip(tiers, held, budgets, strict=True)]
+    print(table(("tier", "entries", "size", "budget", "eviction"), rows, right=("entries", "size", "budget")))
     shown = [
         (one.collection.name, f"{one.chunks:,}", f"{one.cached:,}", f"{one.kv.entries:,}", size(one.kv.nbytes))
         for one in of_collections

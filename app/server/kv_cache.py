@@ -23,7 +23,9 @@ from app.server import jobs
 from app.server.callers import Asking, Caller, Serving
 from app.server.jobs import JobCard
 from app.server.service import Service
+from app.settings import Settings
 from ragcache.store.base import TierStats
+from ragcache.store.eviction import order_names
 from ragcache.store.folder import CacheFolder
 
 router = APIRouter(tags=["KV cache"])
@@ -56,6 +58,7 @@ class CacheTier(BaseModel):
     entries: int
     bytes: int
     budget: int | None
+    order: str  # what goes first when it is full
     hits: int
     misses: int
     evictions: int
@@ -108,7 +111,7 @@ def cache(service: Serving, caller: Asking) -> CacheState:
         codec=settings.codec,
         collections=[card_of(one) for one in found],
         quality=_quality(service, seen),
-        tiers=[_tier(one) for one in service.tiers()] if caller.runs_all else None,
+        tiers=[_tier(one, settings) for one in service.tiers()] if caller.runs_all else None,
     )
 
 
@@ -177,5 +180,6 @@ def card_of(share: CollectionShare) -> CachedCollection:
     )
 
 
-def _tier(stats: TierStats) -> CacheTier:
-    return CacheTier(**{"bytes" if name == "nbytes" else name: value for name, value in vars(stats).items()})
+def _tier(stats: TierStats, settings: Settings) -> CacheTier:
+    values = {"bytes" if name == "nbytes" else name: value for name, value in vars(stats).items()}
+    return CacheTier(**values, order=order_names(settings.eviction)[stats.tier])

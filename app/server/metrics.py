@@ -15,6 +15,7 @@ from app.answering import Answer
 from app.answering.stream import AnswerStream
 from app.models import Models
 from ragcache.errors import FAULTS
+from ragcache.store.eviction import order_names
 
 if TYPE_CHECKING:
     from app.server.service import Service
@@ -100,14 +101,19 @@ class _States(Collector):
         entries = GaugeMetricFamily("ragcache_tier_entries", "Entries of KV, by tier.", labels=["tier"])
         told = "Entries that made room (evicted, displaced), or were not taken in (declined), by tier."
         gone = CounterMetricFamily("ragcache_tier_gone", told, labels=["tier", "why"])
+        order = GaugeMetricFamily(
+            "ragcache_tier_order", "1 for what goes first when it is full.", labels=["tier", "order"]
+        )
+        names = order_names(self._service.settings.eviction)
         for one in self._service.tiers():
+            order.add_metric([one.tier, names[one.tier]], 1)
             nbytes.add_metric([one.tier], one.nbytes)
             entries.add_metric([one.tier], one.entries)
             for why, count in (("evicted", one.evictions), ("displaced", one.displaced), ("declined", one.declined)):
                 gone.add_metric([one.tier, why], count)
         ahead = CounterMetricFamily("ragcache_anticipated", "Chunks brought into memory before anybody asked for them.")
         ahead.add_metric([], self._service.pipeline.ahead.lifted)
-        return [nbytes, entries, gone, ahead, *self._refined()]
+        return [nbytes, entries, order, gone, ahead, *self._refined()]
 
     def _refined(self) -> list[Metric]:
         cache = Models.cache.peek(self._service.pipeline.models)

@@ -1,7 +1,8 @@
 """How often entries of a tier were asked for, soon and later: each use counts half after so many others.
 
-Who asks for an entry again at once is likely the same conversation, which tells little of others'. So for the long time
-such a use counts by how long ago the last one was: half after BURST uses of anything.
+Who asks for an entry again at once is likely the same conversation, which tells less of others'. So for the long time
+such a use counts from AGAIN on, by how long ago the last one was. No less, or what every prompt has would be worth no
+more than what some have.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
-from ragcache.store.eviction.base import BURST, LATER, SOON, Uses
+from ragcache.store.eviction.base import AGAIN, BURST, LATER, SOON, Uses
 
 MOST = 1 << 16  # names that are remembered, about 20 MB
 OTHERS = 8.0  # uses that are believed of an entry that others used, or that was used before: nobody knows when
@@ -87,7 +88,7 @@ class FadingUses:
         known = self._known.setdefault(name, _Known())
         soon, later = _faded(known, self._now)
         repeats = 0.5 ** ((self._now - known.at) / BURST) if known.count else 0.0
-        known.soon, known.later = soon + 1, later + 1 - repeats
+        known.soon, known.later = soon + 1, later + 1 - (1 - AGAIN) * repeats
         known.count += 1
         known.worth += 1
         known.at = self._now

@@ -16,6 +16,13 @@ ABOUT = {
     "disk": "kept beyond the end of the server",
     "bucket": "shared by machines",
 }
+ORDERS = {
+    "value": "what is asked for least for its size goes first",
+    "lru": "what was used longest ago goes first",
+    "lfu": "what was used least goes first",
+    "fifo": "what came first goes first",
+    "craft": "what was reused with least repair goes last",
+}
 FULL = 0.9  # of a budget: what is used least makes room soon
 
 
@@ -38,6 +45,8 @@ def _tier(one: Record) -> str:
         facts.append(f"{one['declined']:,} were not kept, since what is there is asked for more")
     if one["quarantined"]:
         facts.append(f"{one['quarantined']:,} were bad and put aside")
+    if (order := str(one.get("order", ""))) and budget:
+        facts.append(f"when full, {ORDERS.get(order, escape(order))}")
     told = "".join(f"<span>{fact}</span>" for fact in facts)
     return (
         f'<div class="rc-kv-tier" role="listitem"><span class="rc-kv-name">{escape(NAMES.get(name, name))}'

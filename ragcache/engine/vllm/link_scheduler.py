@@ -156,7 +156,7 @@ class LinkScheduler:
             if not self._leaders.free(request, computed):
                 return None
             asked = self._judged(request, asked, computed)
-        if asked is None:
+        if asked is None and not self.pace.turns.has_run(request):
             self.pace.unlinked(self.outcomes.reports.get(request), computed)
         return 0 if asked is None else max(0, asked.tokens - computed)
 

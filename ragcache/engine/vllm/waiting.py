@@ -85,6 +85,7 @@ class QueueTurns:
         self._clock = clock
         self._came: dict[str, float] = {}  # of those that wait
         self._took: dict[str, float] = {}  # of those that do not, and live
+        self._running = set[str]()
         self._last = clock()  # when a request was taken up
         self._turns = deque[float]((0.0,), maxlen=LAST)
 
@@ -104,9 +105,18 @@ class QueueTurns:
             self._last = now
             self._turns.append(self._took[request])
 
+    def runs(self, request: str) -> None:
+        """It has its blocks."""
+        self._running.add(request)
+
+    def has_run(self, request: str) -> bool:
+        """Also where it has none now: vLLM takes them back from a request, and begins with it again."""
+        return request in self._running
+
     def took(self, request: str) -> float:
         return self._took.get(request, 0.0)
 
     def gone(self, request: str) -> None:
         self._came.pop(request, None)
         self._took.pop(request, None)
+        self._running.discard(request)

@@ -27,6 +27,7 @@ __all__ = [
     "check_variants",
     "open_order",
     "open_orders",
+    "order_names",
 ]
 
 ORDERS: Mapping[str, EvictionOrder] = {
@@ -51,12 +52,10 @@ def check_variants(variants: int) -> None:
         raise ConfigError(f"variants is {variants!r}: keep 1 to {MOST_VARIANTS} of a chunk")
 
 
-def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder, EvictionOrder]:
-    """Of RAM, of the disk and of a bucket: of a name for all, or of `ram=…,disk=…,bucket=…`; a bucket that is not named
-    goes by the disk's.
-    """
+def order_names(names: str) -> dict[str, str]:
+    """Of each tier, of a name for all or of `ram=…,disk=…,bucket=…`; a bucket that is not named goes by the disk's."""
     if "=" not in names:
-        return open_order(names), open_order(names), open_order(names)
+        return dict.fromkeys(TIERS, names)
     parts = [part.strip().partition("=") for part in names.split(",")]
     given = {tier: name for tier, _, name in parts}
     if len(given) != len(parts) or not {"ram", "disk"} <= given.keys() <= {*TIERS}:
@@ -64,4 +63,10 @@ def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder, EvictionOrder
             "give one for all tiers, or ram=NAME,disk=NAME, and bucket=NAME where that is to be another than the disk's"
         )
         raise ConfigError(f"the order of eviction is {names!r}: {told}")
-    return open_order(given["ram"]), open_order(given["disk"]), open_order(given.get("bucket", given["disk"]))
+    return {"bucket": given["disk"], **given}
+
+
+def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder, EvictionOrder]:
+    """Of RAM, of the disk and of a bucket."""
+    given = order_names(names)
+    return open_order(given["ram"]), open_order(given["disk"]), open_order(given["bucket"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SOON, LATER = 30, 20_000  # uses of any entry until one counts half
-BURST = 120  # until another use of an entry counts more than half for the long time: it may be the same conversation
+AGAIN, BURST = 0.5, 60  # what a use at once counts for the long time; uses of any until half of the rest is made up
 
 
 @dataclass(frozen=True, slots=True)

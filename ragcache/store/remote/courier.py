@@ -10,24 +10,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import aclosing, contextmanager, suppress
 from functools import partial
+from time import time
 
 from ragcache.errors import FAULTS, RemoteError
 from ragcache.host import carry_over
 from ragcache.store.entry import EntryReader
 from ragcache.store.eviction import VARIANTS, EvictionOrder
+from ragcache.store.eviction.fifo import first_come
 from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout, opened, stat_of
 from ragcache.store.remote.bucket import WRITES, Bucket
 from ragcache.store.remote.catalog import BucketCatalog
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask
 from ragcache.store.remote.names import ObjectPlace, folder_of, object_name
-from ragcache.store.remote.shared_uses import SharedUses
+from ragcache.store.remote.shared_uses import SharedUses, ToldUses
 from ragcache.store.remote.sweep import Sweep, lowered
 
 AT_ONCE = 32  # uploads that are claimed together
 AT_ONCE_NBYTES = 64 << 20  # of files that are held in memory for them, or one file
 DELETIONS_AT_ONCE = 4096  # that one walk over the bucket's names serves
 RECOUNT_NBYTES = 256 << 20  # uploaded here, after which the budget is looked at again
+PATIENT = 8  # times that a budget is left alone, since nobody knows what is used
 REPEATED_S = 60.0  # after which a journal that failed is read again
 _DELETIONS = (Kind.DELETE, Kind.FAMILY, Kind.CHUNK, Kind.TRACES)
 _log = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ class Courier:
         when one is uploaded.
         """
         self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
-        self._uses, self._order = uses, order
+        self._uses, self._order, self._refused = uses, order, 0
         self._budget, self._uncounted, self._variants = budget, RECOUNT_NBYTES, variants
         self._begin()
         carry_over(self)
@@ -234,7 +237,18 @@ class Courier:
                 _log.info("%d entries left the bucket %s, to stay in its budget", gone, self._bucket.url)
 
     async def _lowered(self, budget: int) -> int:
-        return await lowered(self._bucket, budget, self._order, await self._uses.all_told(anew=True))
+        """By what all machines use, as far as that is known; a few times later, where most of it cannot be read."""
+        told = ToldUses(time())
+        if self._order is not first_come:
+            try:
+                told, self._refused = await self._uses.all_told(anew=True), 0
+            except RemoteError as error:
+                self._refused += 1
+                _log.warning("the bucket %s may be beyond its budget: %s", self._bucket.url, error)
+                if self._refused < PATIENT or not self._bucket.listing.fine:
+                    raise
+                told = await self._uses.all_told()
+        return await lowered(self._bucket, budget, self._order, told)
 
     async def _sent(self, files: Sequence[tuple[Header, memoryview]]) -> list[bool]:
         return list(await asyncio.gather(*(self._send(header, data) for header, data in files)))

@@ -77,6 +77,7 @@ class SharedUses:
 
     def __init__(self, bucket: Bucket, record: UseRecord, clock: Callable[[], float] = time.time):
         self._bucket, self._record, self._clock = bucket, record, clock
+        self._own = f"{FOLDER}{record.machine}"
         self._known: dict[str, tuple[str, Rows]] = {}  # of each machine's object: its version, and what it held
         self._told = ToldUses(0.0)
         self._asked = -math.inf  # when all were asked for last
@@ -85,13 +86,17 @@ class SharedUses:
     def tell(self, *, at_once: bool = False) -> None:
         """This machine's, where it is time to; waits for it. Raises nothing: they are told the next time."""
         try:
-            if (due := self._record.due(at_once=at_once)) is not None:
-                machine, used = due
-                sent = self._bucket.write(f"{FOLDER}{machine}", encoded(used), aside=True)
-                self._bucket.submit(sent).result()
+            if (used := self._record.due(at_once=at_once)) is not None:
+                self._bucket.submit(self._send(used)).result()
                 self._record.told()
         except (StoreError, CancelledError) as error:
-            _log.warning("other machines are not told what is used here: %s", error or "the bucket was closed")
+            _log.warning("other machines are not told what is used here: %s", str(error) or "the bucket was closed")
+
+    async def _send(self, used: Sequence[Used]) -> None:
+        if used:
+            await self._bucket.write(self._own, encoded(used), aside=True)
+        else:
+            await self._bucket.delete([self._own])
 
     def forget(self, digests: Iterable[str]) -> None:
         """These were deleted."""
@@ -108,7 +113,7 @@ class SharedUses:
             except RemoteError:
                 if anew:
                     raise
-                return ToldUses(now, self._told.rows)
+                self._told = ToldUses(now, self._told.rows)  # for some minutes
             self._asked = now
             return self._told
 
@@ -116,10 +121,9 @@ class SharedUses:
         newest, wanted = await self._machines()
         reads = await asyncio.gather(*map(self._read, wanted))
         self._known = {one.path: found for one, found in zip(wanted, reads, strict=True) if found is not None}
-        if 2 * len(self._known) < len(wanted):
-            raise RemoteError(
-                f"of {len(wanted)} machines {len(self._known)} tell what they use: the others cannot be read"
-            )
+        others = [one.path for one in wanted if one.path != self._own]
+        if others and 2 * len(self._known.keys() & others) < len(others):
+            raise RemoteError(f"what most of {len(others)} other machines use cannot be read")
         self._told = await asyncio.to_thread(ToldUses.of, [rows for _, rows in self._known.values()], now)
         gone = [one.path for one in newest if (newest[0].written - one.written).total_seconds() > KEPT_S]
         await self._bucket.delete(gone)

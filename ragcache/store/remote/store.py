@@ -42,6 +42,10 @@ _log = logging.getLogger(__name__)
 
 
 class SharedStore(KVStore):
+    """What it pins, trims, counts and verifies is what lies here: to count what is in the bucket means to list it
+    (`sweep.usage`), and it is read when it is brought.
+    """
+
     def __init__(
         self,
         local: KVStore,
@@ -73,8 +77,6 @@ class SharedStore(KVStore):
         self._nearing = Nearing(self._arrivals, self._far)
         if self._journal.waiting():
             self._courier.wake()
-
-    # -- looking ----------------------------------------------------------------------------------------------------
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
         self._local.expect(form, fingerprint)
@@ -130,8 +132,6 @@ class SharedStore(KVStore):
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
         return self._local.everywhere(key)
 
-    # -- bringing ---------------------------------------------------------------------------------------------------
-
     def open(self, key: VariantKey) -> OpenEntry | None:
         return self._opened(key, None)
 
@@ -179,8 +179,6 @@ class SharedStore(KVStore):
         except StoreError as error:
             _log.warning("not kept on the disk: %s", error)
 
-    # -- putting and deleting ---------------------------------------------------------------------------------------
-
     def put(self, variant: Variant, *, wanted: bool = False) -> bool:
         kept = self._local.put(variant, wanted=wanted)
         if not kept or is_prefix(variant.key):  # of somebody's conversation, which comes back here if it does
@@ -218,7 +216,6 @@ class SharedStore(KVStore):
         self._local.renew(key)
 
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
-        """Here: what exact prefixes take."""
         self._local.trim(fingerprint, share, more)
 
     def delete(self, key: VariantKey) -> bool:
@@ -231,12 +228,16 @@ class SharedStore(KVStore):
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
     ) -> int:
         """How many went here: the bucket is told, and not waited for."""
-        family = VariantKey(fingerprint, system, (), chunk, border=border).family
+        key = VariantKey(fingerprint, system, (), chunk, border=border)
+        family, there = key.family, self.everywhere(key) if elsewhere else []
+        self._record.forget(one.digest for one in (*there, *(info.key for info in self._local.variants(family))))
         everywhere = [RemoteTask(Kind.CHUNK, (border, chunk))] if elsewhere else []
         with self._dropping(RemoteTask(Kind.FAMILY, (family,)), *everywhere):
             return self._local.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
 
     def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
+        found = ((info.key.digest, stay) for one, stay in families.items() for info in self._local.variants(one))
+        self._record.forget(digest for digest, stay in found if digest not in stay)
         with self._dropping(*(RemoteTask(Kind.FAMILY, (one, *sorted(stay))) for one, stay in families.items())):
             return self._local.drop_families(families)
 
@@ -246,7 +247,9 @@ class SharedStore(KVStore):
     def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """What went here: the bucket is told, and not waited for."""
         with self._dropping(*(RemoteTask(Kind.TRACES, (chunk,)) for chunk in chunks)):
-            return self._local.drop_seeing(chunks)
+            gone = self._local.drop_seeing(chunks)
+        self._record.forget(key.digest for key in gone)
+        return gone
 
     @contextmanager
     def _dropping(self, *tasks: RemoteTask) -> Iterator[None]:
@@ -261,19 +264,15 @@ class SharedStore(KVStore):
                 yield
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
-        """Here. Nobody pins anything for other machines."""
         self._local.pin(key, pinned, owner=owner, seconds=seconds)
 
     def tiers(self) -> Sequence[BudgetedTier]:
-        """Those here."""
         return self._local.tiers()
 
     def stats(self) -> Sequence[TierStats]:
-        """Here. To count what is in the bucket means to list it (`sweep.usage`)."""
         return self._local.stats()
 
     def verify(self) -> list[Flaw]:
-        """Here: what is in the bucket is read when it is brought."""
         return self._local.verify()
 
     def check_integrity(self) -> None:

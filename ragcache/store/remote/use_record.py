@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ragcache.errors import StoreError
 from ragcache.store.remote.folder_file import FolderFile
 from ragcache.types import VariantKey
 
@@ -94,10 +95,14 @@ class UseRecord(FolderFile):
                 counted.last = now
                 counted.count += 1
                 counted.worth += 1
-            if self._due - TOLD_S <= now < self._due:
-                return False
-            self._due, self._is_due = now + TOLD_S, True
-            return True
+            return self._becomes_due(now)
+
+    def _becomes_due(self, now: float) -> bool:
+        """Once, when it is time to."""
+        if self._due - TOLD_S <= now < self._due:
+            return False
+        self._due, self._is_due = now + TOLD_S, True
+        return True
 
     def credit(self, key: VariantKey, worth: float) -> None:
         """To one that was used, which counted as 1."""
@@ -107,27 +112,36 @@ class UseRecord(FolderFile):
 
     def forget(self, digests: Iterable[str]) -> None:
         """They were deleted, and are told no more."""
-        names = set(map(use_name, digests))
+        names, now = set(map(use_name, digests)), self._clock()
         with self._lock:
-            self._gone |= names
+            if len(self._gone) < MOST_TOLD:  # of more the uses fade
+                self._gone |= names
             for name in names & self._counted.keys():
                 del self._counted[name]
+            self._becomes_due(now)
 
     def keep(self) -> None:
-        """Write down what was counted. Raises StoreError: then it is lost."""
+        """Write down what was counted. Raises StoreError: then it is lost, but for what is to be forgotten."""
         with self._lock:
             counted, self._counted = self._counted, {}
             gone, self._gone = self._gone, set()
-        if not counted and not gone:
-            return
+        try:
+            if counted or gone:
+                self._write(counted, gone)
+        except StoreError:
+            with self._lock:
+                self._gone |= gone
+            raise
+
+    def _write(self, counted: Mapping[str, _Counted], gone: Collection[str]) -> None:
         now = self._clock()
         rows = [(self._bucket, name, one.count, one.count, one.worth, one.last) for name, one in counted.items()]
         with self._open() as connection:
             connection.create_function("faded", 1, faded, deterministic=True)
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(
-                "DELETE FROM uses WHERE bucket = ? AND name = ?", [(self._bucket, name) for name in gone]
-            )
+            forgotten = "DELETE FROM uses WHERE bucket = ? AND name = ?"
+            if connection.executemany(forgotten, [(self._bucket, name) for name in gone]).rowcount > 0:
+                connection.execute("UPDATE machines SET told = 0 WHERE bucket = ?", (self._bucket,))  # and is told
             connection.execute("UPDATE uses SET last = ? WHERE last > ?", (now, now))  # a clock that was ahead
             connection.executemany(_ADD, rows)
             connection.execute("DELETE FROM uses WHERE last < ?", (now - KEPT_S,))
@@ -137,20 +151,21 @@ class UseRecord(FolderFile):
                 (self._bucket, self._bucket, MOST_TOLD - 1),
             )
 
-    def due(self, *, at_once: bool = False) -> tuple[str, list[Used]] | None:
-        """The machine's name and what it has used, where it is time to tell that and no other program has; what was
-        counted is written down. Raises StoreError.
+    def due(self, *, at_once: bool = False) -> list[Used] | None:
+        """What was used, where it is time to tell that and no other program has; what was counted is written down.
+        Raises StoreError.
         """
         with self._lock:
             is_due, self._is_due = self._is_due or at_once, False
         if not is_due:
             return None
         self.keep()
-        now, (machine, told) = self._clock(), self._machine()
+        now, (_, told) = self._clock(), self._machine()
         if told <= now < told + TOLD_S and not at_once:
             return None
         used = self.used()
-        return (machine, used) if used and (used[0].last > told or told > now) else None
+        is_news = not told or told > now or (used and used[0].last > told)
+        return used if is_news else None
 
     def used(self) -> list[Used]:
         """By all programs of the folder, as far as they have written it down, the last first. Raises StoreError."""

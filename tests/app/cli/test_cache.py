@@ -20,7 +20,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.slow
-def test_warm_then_stats_then_prune(run: Run, library: Library, models: Models) -> None:
+def test_warm_then_stats_then_prune(
+    run: Run, library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
     collection = fill(library, models)
     cold = run("cache", "stats", "--json").json
     assert cold["kinds"]["referenced"] == {"entries": 0, "bytes": 0}
@@ -33,6 +35,9 @@ def test_warm_then_stats_then_prune(run: Run, library: Library, models: Models) 
         "name": "default", "chunks": 5, "cached": 5, "entries": 5, "bytes": 1, "pinned": 0
     }  # fmt: skip
     assert [(one["tier"], one["entries"]) for one in told["tiers"]] == [("ram", 0), ("disk", 6)]
+    monkeypatch.setenv("RAGCACHE_EVICTION", "ram=lru,disk=craft")
+    assert [one["order"] for one in run("cache", "stats", "--json").json["tiers"]] == ["lru", "craft"]
+    monkeypatch.delenv("RAGCACHE_EVICTION")
     library.catalog.documents.delete(collection, [1])  # as a process that is killed behind it
     shown = run("cache", "stats").out
     assert "\nunreferenced         2  " in shown

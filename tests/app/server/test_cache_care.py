@@ -142,7 +142,7 @@ def test_what_is_deleted_leaves_no_kv_within_a_border(tended: TendedServer) -> N
 def test_each_key_sees_and_tends_what_it_may(tended: TendedServer) -> None:
     whole = tended.state()
     assert {one["name"] for one in whole["collections"]} == set(SAMPLES)
-    assert {one["tier"] for one in whole["tiers"]} == {"ram", "disk"}
+    assert {one["tier"]: one["order"] for one in whole["tiers"]} == {"ram": "value", "disk": "value"}
     for headers, name in ((tended.bordered, "harbour"), (tended.stranger, "town")):
         told = tended.state(headers)
         assert ([one["name"] for one in told["collections"]], told["tiers"]) == ([name], None)

@@ -57,6 +57,7 @@ def test_measured_answers_are_told(client: httpx2.Client) -> None:
     metrics = client.get("/metrics").text
     for line in ("ragcache_gate_measured_total{", "ragcache_gate_kl{", "ragcache_gate_level{", "ragcache_model_kl "):
         assert line in metrics
+    assert 'ragcache_tier_order{order="value",tier="disk"} 1.0' in metrics
     assert float(metrics.partition("\nragcache_gate_seconds_total ")[2].split()[0]) > 0
 
 

@@ -59,8 +59,9 @@ def test_choices_are_what_each_is_alone(
     alone = [told(seed=seed) for seed in (5, 6, 7)]
     computed.clear()
     texts, usage = told(seed=5, n=3)
-    assert texts == [one for place in range(prompts) for one in [found[place] for found, _ in alone]]
     assert len(computed) == prompts
     assert usage["prompt_tokens"] == sum(computed) == alone[0][1]["prompt_tokens"]
-    assert usage["prompt_tokens_details"]["cached_tokens"] <= alone[-1][1]["prompt_tokens_details"]["cached_tokens"]
-    assert usage["completion_tokens"] == sum(one["completion_tokens"] for _, one in alone)
+    assert usage["prompt_tokens_details"]["cached_tokens"] < usage["prompt_tokens"], "as the first of them found it"
+    if not collection:  # over documents what is kept behind an answer changes the next one, if there is time for it
+        assert texts == [one for place in range(prompts) for one in [found[place] for found, _ in alone]]
+        assert usage["completion_tokens"] == sum(one["completion_tokens"] for _, one in alone)

@@ -57,6 +57,7 @@ def entries(client: httpx2.Client, name: str) -> int:
 def test_what_is_there_is_told(page: AppTest) -> None:
     html = shown(page.run())
     assert all(name in html for name in SHELVES) and "What it was good for" in [one.value for one in page.header]
+    assert "when full, what is asked for least for its size goes first" in html
 
 
 def test_a_click_acts_on_the_collection_that_it_was_meant_for(page: AppTest, client: httpx2.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from ragcache.errors import StoreError
 from ragcache.store.eviction import ORDERS
 from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.shared_uses import ToldUses, _decoded, encoded
@@ -48,7 +50,7 @@ def test_uses_are_told_from_time_to_time(tmp_path: Path, make_variant: Any) -> N
     record.count(key)
     assert other.count(key)
     found = other.due()
-    assert found is not None and [one.count for one in found[1]] == [5], "but for what record has not written down yet"
+    assert found is not None and [one.count for one in found] == [5], "but for what record has not written down yet"
     other.told()
     now[0] += TOLD_S + 1
     assert record.count(key) and record.due() is not None
@@ -91,8 +93,8 @@ def test_a_clock_that_was_ahead_silences_nobody(tmp_path: Path, make_variant: An
         now[0] += TOLD_S + 1
         assert one.count(keys[1])
         found = one.due()
-        assert found is not None and {used.name for used in found[1]} == {key.digest[:16] for key in keys}
-        assert all(used.last <= now[0] for used in found[1])
+        assert found is not None and {used.name for used in found} == {key.digest[:16] for key in keys}
+        assert all(used.last <= now[0] for used in found)
 
 
 def test_a_child_of_a_fork_has_counted_nothing(tmp_path: Path, make_variant: Any) -> None:
@@ -101,12 +103,40 @@ def test_a_child_of_a_fork_has_counted_nothing(tmp_path: Path, make_variant: Any
     with record._lock:  # as another thread may hold it
         child = os.fork()
         if not child:
-            record.keep()
-            os._exit(0)
+            signal.alarm(60)  # which ends it
+            try:
+                record.keep()
+                os._exit(0)
+            finally:
+                os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert record.used() == []
     record.keep()
     assert [one.count for one in record.used()] == [1]
+
+
+def test_what_is_forgotten_is_news(tmp_path: Path, make_variant: Any) -> None:
+    """Also where nothing is left to tell, and where it could not be written down at first."""
+    now, keys = [NOW], [make_variant((number,) * 3).key for number in range(2)]
+    record = UseRecord(tmp_path, URL, lambda: now[0])
+    now[0] += 1
+    for key in keys:
+        record.count(key)
+    assert record.due(at_once=True) is not None
+    record.told()
+    now[0] += TOLD_S + 1
+    record.forget([keys[0].digest])
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreError):
+        patch.setattr(record, "_path", tmp_path / "nowhere" / "at" / "all.sqlite" / "x")
+        (tmp_path / "nowhere").write_bytes(b"")
+        record.keep()
+    found = record.due()
+    assert found is not None and [used.name for used in found] == [keys[1].digest[:16]]
+    record.told()
+    record.forget([keys[1].digest])
+    assert record.due(at_once=True) == []
+    record.told()
+    assert record.due(at_once=True) is None
 
 
 def test_uses_fade_and_are_forgotten(tmp_path: Path, make_variant: Any) -> None:
@@ -119,14 +149,14 @@ def test_uses_fade_and_are_forgotten(tmp_path: Path, make_variant: Any) -> None:
         record.count(key)
     found = record.due(at_once=True)
     assert found is not None
-    assert {one.name: (one.count, one.later) for one in found[1]} == {
+    assert {one.name: (one.count, one.later) for one in found} == {
         keys[0].digest[:16]: (2, 1.5),
         keys[1].digest[:16]: (1, 1),
     }
     now[0] += KEPT_S + 1
     record.count(keys[1])
     found = record.due(at_once=True)
-    assert found is not None and [one.name for one in found[1]] == [keys[1].digest[:16]]
+    assert found is not None and [one.name for one in found] == [keys[1].digest[:16]]
 
 
 def test_a_folder_remembers_so_many_and_no_more(
@@ -142,8 +172,8 @@ def test_a_folder_remembers_so_many_and_no_more(
             record.count(key)
         record.keep()
     found = record.due(at_once=True)
-    assert found is not None and {one.name for one in found[1]} < {key.digest[:16] for key in keys[4:8]}
-    assert len(found[1]) == 3
+    assert found is not None and {one.name for one in found} < {key.digest[:16] for key in keys[4:8]}
+    assert len(found) == 3
 
 
 @given(

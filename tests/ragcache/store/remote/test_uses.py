@@ -17,7 +17,7 @@ from ragcache.address import prefix_name
 from ragcache.errors import RemoteError
 from ragcache.store.remote import courier
 from ragcache.store.remote.names import ObjectPlace
-from ragcache.store.remote.shared_uses import _ROW, FOLDER, ToldUses, _decoded
+from ragcache.store.remote.shared_uses import _ROW, FOLDER, ToldUses, _decoded, encoded
 from ragcache.store.remote.store import SharedStore
 from ragcache.store.remote.use_record import KEPT_S, MOST_TOLD
 from ragcache.types import Variant
@@ -116,13 +116,54 @@ def test_what_is_deleted_is_told_no_more(
     one, family, seen, stays = (make_variant((number,) * 3) for number in range(4))
     filled(store, [one, family, seen, stays])
     store._record.keep()
+    tell(store)
     store.delete(one.key)
     store.drop_families({family.key.family: set()})
     store.drop_chunk(seen.key.fingerprint, seen.key.system, seen.key.chunk, elsewhere=True)
     settled(store)
-    store.use(stays.key)
     tell(store)
+    (telling,) = tellings(tmp_path / "bucket")
+    assert telling.read_bytes() == encoded(store._record.used())
     assert [used.name for used in store._record.used()] == [stays.key.digest[:16]]
+
+
+def test_what_never_came_to_the_bucket_is_forgotten_too(
+    machine: OpenMachine, folder_url: str, make_variant: Any
+) -> None:
+    store = machine("one", folder_url)
+    variants = [make_variant((number,) * 3, context=("c",), plain=True) for number in range(3)]
+    store._bucket.writing.failed("away")
+    for variant in variants:
+        store.put(variant)
+    store._record.keep()
+    first, second, third = (variant.key for variant in variants)
+    store.drop_chunk(first.fingerprint, first.system, first.chunk)
+    store.drop_families({second.family: set()})
+    store.drop_seeing({third.chunk, "c"})
+    store._record.keep()
+    assert store._record.used() == []
+
+
+@pytest.mark.parametrize(("order", "left"), [("fifo", 1), ("value", 5)])
+def test_a_budget_is_kept_though_nobody_can_read_what_others_use(
+    machine: OpenMachine, folder_url: str, make_variant: Any, order: str, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once by an order that does not ask for it, and else after some patience, which the log tells of."""
+    other = machine("other", folder_url)
+    other.use(make_variant((9, 9)).key)
+    tell(other)
+    store, read = machine("one", folder_url, order=order, remote=1), obstore.get_range_async
+
+    async def refused(where: Any, path: str, **span: int) -> Any:
+        if path.endswith(other._record.machine):
+            raise PermissionError(path)
+        return await read(where, path, **span)
+
+    monkeypatch.setattr(obstore, "get_range_async", refused)
+    filled(store, [make_variant((number,) * 3) for number in range(5)])
+    assert len(digests_in(store)) == (0 if order == "fifo" else left)
+    filled(store, [make_variant((number,) * 3) for number in range(5, 5 + courier.PATIENT)])
+    assert len(digests_in(store)) < courier.PATIENT
 
 
 def all_told(store: SharedStore) -> ToldUses:
