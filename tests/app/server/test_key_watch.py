@@ -82,10 +82,15 @@ def test_a_stream_ends_with_its_key_and_so_does_its_answer(keyed: Keyed, path: s
     assert keyed.client.get("/v1/models", headers=headers).status_code == 401, "it is remembered no longer"
 
 
-def test_a_whole_answer_is_refused_when_its_key_expires(keyed: Keyed) -> None:
-    _, token = keyed.catalog.keys.create("brief", ["read"], expires=now() + timedelta(milliseconds=500))
+def test_a_whole_answer_is_refused_when_its_key_expires(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, token = keyed.catalog.keys.create("brief", ["read"], expires=now() + timedelta(hours=1))
     body = CHAT | {"model": keyed.model}
-    refused = keyed.client.post("/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {token}"})
+    with ThreadPoolExecutor() as pool:
+        headers = {"Authorization": f"Bearer {token}"}
+        asking = pool.submit(keyed.client.post, "/v1/chat/completions", json=body, headers=headers)
+        wait_until(lambda: keyed.service.turns.running, ENDS_S)
+        monkeypatch.setattr("app.library.catalog.keys.now", lambda: now() + timedelta(hours=2))
+        refused = asking.result()
     assert (refused.status_code, refused.json()["error"]["message"]) == (401, REFUSED)
 
 
