@@ -34,7 +34,6 @@ class Terms:
     step_seconds: float = 0.0  # that one of them takes, since others decode in it
     overlaps: bool = False  # the front is computed while the back is loaded
     focuses: bool = False  # by a probe, where the linker has a focus
-    read_s: float = 0.0  # for which what is cached of it is read before it is computed
 
 
 def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = None) -> Plan:
@@ -49,10 +48,11 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     if terms.overlaps:  # the loader leaves out what is sooner computed
         # Nothing is computed ahead behind what is linked at once, so there each is judged by itself.
         reach = next((chunk.index for chunk in plan.chunks if _is_near(chunk)), len(plan.chunks))
-        linked = replace(plan, chunks=(*plan.chunks[:reach], *_kept(plan, again, rates, terms)[reach:]))
+        behind = (_kept(chunk, again, rates) for chunk in plan.chunks[reach:])
+        linked = replace(plan, chunks=(*plan.chunks[:reach], *behind))
         link = _meeting_seconds(linked, linker, rates, terms, reach)
     else:
-        linked = replace(plan, chunks=tuple(_kept(plan, again, rates, terms)))
+        linked = replace(plan, chunks=tuple(_kept(chunk, again, rates) for chunk in plan.chunks))
         link = _link_seconds(linked, linker, rates, terms)
     planned = link
     if link > MARGIN * plain:
@@ -65,29 +65,14 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     return replace(linked, declined=before - after, planned_s=planned)
 
 
-def _kept(plan: Plan, again: float, rates: Rates, terms: Terms) -> list[PlannedChunk]:
-    """Without their variants, where bringing the best of them takes longer than computing it."""
-    kept, left = list[PlannedChunk](), terms.read_s
-    for chunk in plan.chunks:
-        if not chunk.candidates:
-            kept.append(chunk)
-            continue
-        best, load = chunk.candidates[0], _load_seconds(chunk, rates)
-        bring = max(0.0, load - left) + rates.seconds(Work(placed=len(chunk.segment)))
-        saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - (0.0 if best.unchanged else again)))
-        kept.append(chunk if bring < saved else _passed(chunk))
-        left = max(0.0, left - load) if bring < saved else left
-    return kept
-
-
-def _loads(plan: Plan, rates: Rates, terms: Terms) -> list[float]:
-    """Seconds to read each chunk, but for those that come before anything is computed."""
-    loads, left = list[float](), terms.read_s
-    for chunk in plan.chunks:
-        load = _load_seconds(chunk, rates)
-        loads.append(max(0.0, load - left))
-        left = max(0.0, left - load)
-    return loads
+def _kept(chunk: PlannedChunk, again: float, rates: Rates) -> PlannedChunk:
+    """Without its variants, where bringing the best of them takes longer than computing it."""
+    if not chunk.candidates:
+        return chunk
+    best = chunk.candidates[0]
+    bring = rates.bring_seconds(best.info.tier, best.info.nbytes, len(chunk.segment))
+    saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - (0.0 if best.unchanged else again)))
+    return chunk if bring < saved else _passed(chunk)
 
 
 def _passed(chunk: PlannedChunk) -> PlannedChunk:
@@ -107,7 +92,7 @@ def _is_near(chunk: PlannedChunk) -> bool:
 
 def _meeting_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms, reach: int) -> float:
     """With so many of the first `reach` chunks computed, while the others are loaded, that both are soon done."""
-    loads = _loads(plan, rates, terms)
+    loads = [_load_seconds(chunk, rates) for chunk in plan.chunks]
     computed, left, known = 0.0, sum(loads), terms.known
     both, met = left, known
     for chunk, load in zip(plan.chunks[:reach], loads, strict=False):
@@ -130,7 +115,7 @@ def _load_seconds(chunk: PlannedChunk, rates: Rates) -> float:
 
 
 def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:
-    loads = sum(_loads(plan, rates, terms))
+    loads = sum(_load_seconds(chunk, rates) for chunk in plan.chunks)
     return rates.seconds(_linked(plan, linker, rates, terms)) + loads + terms.steps * terms.step_seconds
 
 

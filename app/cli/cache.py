@@ -40,6 +40,7 @@ def kv() -> None:
 @configured(..., "model", "dtype", "data_dir", "cache_dir")
 def stats(settings: Settings, as_json: Json = False) -> None:
     """Tell what is cached, for whom, and what for nobody."""
+    orders = order_names(settings.eviction)
     with opened(settings, looking=True) as (library, models):
         census = take_census(library, models)
         of_collections, of_tiers = shares(library, models, census.live), tiers(settings, census)
@@ -53,9 +54,9 @@ def stats(settings: Settings, as_json: Json = False) -> None:
             if not all_told:
                 print("note: the bucket holds more than could be listed in time", file=sys.stderr)
     if as_json:
-        print_json(_stats_as_json(census, of_collections, of_tiers, order_names(settings.eviction)))
+        print_json(_stats_as_json(census, of_collections, of_tiers, orders))
     else:
-        _tell_stats(census, of_collections, of_tiers, order_names(settings.eviction))
+        _tell_stats(census, of_collections, of_tiers, orders)
 
 
 cache.command()(explain)

@@ -200,7 +200,7 @@ class RagcacheConnector(KVConnectorBase_V1):
 
     @counted
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        self.scheduler.pace.turns.runs(request.request_id)
+        self.scheduler.runs(request.request_id)
         if num_external_tokens:
             self.scheduler.allocated(request.request_id, blocks.get_block_ids()[0], num_external_tokens)
             self._parked[request.request_id] = request

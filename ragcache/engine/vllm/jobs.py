@@ -22,8 +22,9 @@ from ragcache.report import Report
 from ragcache.types import FloatArray
 
 LEAST_PROBE = 20  # tokens in whose time the weights of a probe's layers are read, on a CPU
-PATIENT = 32  # tokens of a slice of a capture that can wait: whoever comes amid one waits for its end
-EACH = 64  # steps that others take part in, of which such a one takes one, so that it ends also where others never do
+# Of a capture that can wait:
+PATIENT = 32  # tokens of a slice: whoever comes amid one waits for its end
+EACH = 64  # steps that others take part in, of which it takes one, so that it ends also where others never do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,6 @@ class NamedLinkage(Linkage):
     name: LinkName  # of its KV, for all who ask for the same link
     known: int = 0  # positions that vLLM's prefix cache was taken to hold when it was judged
     always: bool = False  # it is not judged at all
-    read_s: float = 0.0  # for which it was taken to be read before it runs
 
 
 class NeedsProbe(Exception):

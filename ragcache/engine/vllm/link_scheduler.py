@@ -60,6 +60,7 @@ class LinkScheduler:
         self._started: dict[str, float] = {}
         self._finishing: set[str] = set()  # gone before their job was done
         self._failing: set[str] = set()  # parked, and not linked after all
+        self._ran: set[str] = set()  # have had their blocks: vLLM may take them back, and ask anew
         self._positions: dict[str, int] = {}  # of requests whose job is done: where vLLM goes on
         self._tails: dict[str, Compute] = {}  # of these, what waits for the step in which vLLM does
 
@@ -74,7 +75,6 @@ class LinkScheduler:
         """`names` hear of it where there is something to link, at once or in a later step; until then `matched` knows
         nothing. `foreign`: what else than the ids its KV depends on.
         """
-        self.pace.turns.came(request)
         with self._linking(request):
             allow = partial(self._settings.allow, exchanges=self.exchanges, ranks=self._ranks)
             asked = read_request(params, ids, self._settings.linker, self._fingerprint, allow)
@@ -143,7 +143,6 @@ class LinkScheduler:
         the question too: a probe passes through it. See `resumes`. None while it is being planned, or while another
         request makes the same link, which vLLM's prefix cache then has.
         """
-        self.pace.turns.taken(request)
         if request in self._plans:
             return None
         with self._linking(request):
@@ -156,15 +155,13 @@ class LinkScheduler:
             if not self._leaders.free(request, computed):
                 return None
             asked = self._judged(request, asked, computed)
-        if asked is None and not self.pace.turns.has_run(request):
+        if asked is None and request not in self._ran:
             self.pace.unlinked(self.outcomes.reports.get(request), computed)
         return 0 if asked is None else max(0, asked.tokens - computed)
 
     def _judged(self, request: str, asked: NamedLinkage, computed: int) -> NamedLinkage | None:
         """What is worth linking where vLLM has so many positions already."""
-        judged = (
-            self.pace.judged(asked, computed, self.pace.turns.took(request)) if computed < asked.plan.question else None
-        )
+        judged = self.pace.judged(asked, computed) if computed < asked.plan.question else None
         if judged is None:
             del self._asked[request]
             self._waiting.gone(request)
@@ -183,6 +180,9 @@ class LinkScheduler:
         gone, or that it has nothing left to do for. Asked once.
         """
         return self._positions.pop(request, None)
+
+    def runs(self, request: str) -> None:
+        self._ran.add(request)
 
     def allocated(self, request: str, blocks: Sequence[int], external: int) -> None:
         """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
@@ -204,7 +204,7 @@ class LinkScheduler:
                 self._capturing.ended(request)
         for known in (self._started, self._positions, self._tails, self._asked):
             known.pop(request, None)
-        for gone in (self._leaders.gone, self._waiting.gone, self._plans.drop, self.pace.turns.gone):
+        for gone in (self._leaders.gone, self._waiting.gone, self._plans.drop, self._ran.discard):
             gone(request)
         return self.outcomes.gone(request)
 

@@ -17,7 +17,6 @@ from ragcache.engine.vllm.jobs import NamedLinkage, RequestJob
 from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.engine.vllm.requests import LinkRequest
-from ragcache.engine.vllm.waiting import QueueTurns
 from ragcache.errors import StoreError
 from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
@@ -47,7 +46,6 @@ class Pace:
         rest is loaded; else the lower layers of all, while the upper ones are.
         """
         self.rates, self._meets, self._clock = Rates(), meets, clock
-        self.turns = QueueTurns(clock)
         self._pass_tokens, self._layers, self._always = pass_tokens, layers, always
         self._ordinary = Work()  # of the last step in which others did no more than decode
 
@@ -79,18 +77,15 @@ class Pace:
         self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
         self.rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
 
-    def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0, read_s: float = 0.0) -> Plan:
-        """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead.
-        `read_s`: for which what it lacks is read before it runs, unless that is done by layers.
-        """
+    def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
+        """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
         if self._always:
             return plan
         steps = LOAD_STEPS + (PROBE_STEPS if probes(linker, len(plan.cached)) else 0)
         step = STEP_S
         if self._ordinary.rows:
             step += self.rates.seconds(self._ordinary + Work(passes=1))
-        overlaps, ahead = self._meets and known <= exact, read_s if self._meets else 0.0
-        terms = Terms(known, self._pass_tokens, steps, step, overlaps=overlaps, focuses=True, read_s=ahead)
+        terms = Terms(known, self._pass_tokens, steps, step, overlaps=self._meets and known <= exact, focuses=True)
         return worthwhile(plan, linker, self.rates, terms)
 
     def forecast(self, plan: Plan, linker: Linker) -> Forecast:
@@ -125,14 +120,12 @@ class Pace:
         work = Work(rows=len(rows), attended=int(rows.sum()) + len(rows))
         return self.rates.seconds(work + (self._ordinary + Work(passes=1)) * steps) + steps * STEP_S
 
-    def judged(self, linkage: NamedLinkage, known: int, read_s: float = 0.0) -> NamedLinkage | None:
-        """Again, now that it is known what vLLM has of the prompt already, and for how long it was read; None where a
-        link would be no sooner.
-        """
-        if self._always or linkage.always or (linkage.known == known and linkage.read_s <= read_s):
+    def judged(self, linkage: NamedLinkage, known: int) -> NamedLinkage | None:
+        """Again, now that it is known what vLLM has of the prompt already; None where a link would be no sooner."""
+        if self._always or linkage.always or linkage.known == known:
             return linkage
-        plan = self.worthwhile(linkage.plan, linkage.linker, known, linkage.exact, read_s)
-        return replace(linkage, plan=plan, known=known, read_s=min(linkage.read_s, read_s)) if plan.cached else None
+        plan = self.worthwhile(linkage.plan, linkage.linker, known, linkage.exact)
+        return replace(linkage, plan=plan, known=known) if plan.cached else None
 
 
 def _rows(rows: PromptRows) -> Work:
@@ -146,14 +139,13 @@ def plan_linkage(
     of another form. `others`: KV behind other System segments serves too.
     """
     found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all, others=others)
-    read_s = pace.turns.expected
-    plan = found if asked.always else pace.worthwhile(found, asked.linker, read_s=read_s)
+    plan = found if asked.always else pace.worthwhile(found, asked.linker)
     system = first_address(plan, fingerprint)
     if not plan.cached:
         return LinkJob(Linkage(plan, asked.linker, system)).unlinked()
     exact = plan.exact_until if share_exact else 0
     name = link_name(plan, asked.linker, exact)
-    return NamedLinkage(plan, asked.linker, system, exact, name=name, always=asked.always, read_s=read_s)
+    return NamedLinkage(plan, asked.linker, system, exact, name=name, always=asked.always)
 
 
 @dataclass(frozen=True)

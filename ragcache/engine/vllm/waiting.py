@@ -1,18 +1,13 @@
-"""Prompts that wait in vLLM's queue: how long, and what the workers read meanwhile of those whose plan is made."""
+"""Prompts that wait in vLLM's queue with their plan made: what the workers read of them meanwhile."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from time import perf_counter
 
 from ragcache.engine.vllm.block_names import PromptNames
 from ragcache.engine.vllm.jobs import NamedLinkage
 from ragcache.engine.vllm.orders import Fetch, Load, Within
-from ragcache.loader.threads import Clock
-
-LAST = 3  # turns, the shortest of which the next one is taken to last
 
 
 @dataclass(frozen=True)
@@ -74,49 +69,3 @@ class WaitingPrompts:
                     self._fetched = request
                     return Fetch(request, pieces)
         return None
-
-
-class QueueTurns:
-    """How long requests stand first in vLLM's queue: in that time what they lack is read, and nobody waits for it. One
-    thread tells; others may ask what is expected.
-    """
-
-    def __init__(self, clock: Clock = perf_counter):
-        self._clock = clock
-        self._came: dict[str, float] = {}  # of those that wait
-        self._took: dict[str, float] = {}  # of those that do not, and live
-        self._running = set[str]()
-        self._last = clock()  # when a request was taken up
-        self._turns = deque[float]((0.0,), maxlen=LAST)
-
-    @property
-    def expected(self) -> float:
-        """Of a request that comes now: as short as any of the last ones."""
-        return min(self._turns)
-
-    def came(self, request: str) -> None:
-        self._came[request] = self._clock()
-
-    def taken(self, request: str) -> None:
-        """Vllm asks what it lacks: it is about to run. Told again and again."""
-        if (came := self._came.pop(request, None)) is not None:
-            now = self._clock()
-            self._took[request] = now - max(came, self._last)
-            self._last = now
-            self._turns.append(self._took[request])
-
-    def runs(self, request: str) -> None:
-        """It has its blocks."""
-        self._running.add(request)
-
-    def has_run(self, request: str) -> bool:
-        """Also where it has none now: vLLM takes them back from a request, and begins with it again."""
-        return request in self._running
-
-    def took(self, request: str) -> float:
-        return self._took.get(request, 0.0)
-
-    def gone(self, request: str) -> None:
-        self._came.pop(request, None)
-        self._took.pop(request, None)
-        self._running.discard(request)

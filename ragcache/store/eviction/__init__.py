@@ -55,6 +55,7 @@ def check_variants(variants: int) -> None:
 def order_names(names: str) -> dict[str, str]:
     """Of each tier, of a name for all or of `ram=…,disk=…,bucket=…`; a bucket that is not named goes by the disk's."""
     if "=" not in names:
+        open_order(names)
         return dict.fromkeys(TIERS, names)
     parts = [part.strip().partition("=") for part in names.split(",")]
     given = {tier: name for tier, _, name in parts}
@@ -63,6 +64,8 @@ def order_names(names: str) -> dict[str, str]:
             "give one for all tiers, or ram=NAME,disk=NAME, and bucket=NAME where that is to be another than the disk's"
         )
         raise ConfigError(f"the order of eviction is {names!r}: {told}")
+    for name in given.values():
+        open_order(name)
     return {"bucket": given["disk"], **given}
 
 

@@ -159,18 +159,18 @@ class Bucket:
 
         await self._writing(lambda: obstore.put_async(self._store, path, data), aside=aside)
 
-    async def delete(self, paths: Iterable[str]) -> None:
-        """Those that are not there are gone already."""
+    async def delete(self, paths: Iterable[str], *, aside: bool = False) -> None:
+        """Those that are not there are gone already. `aside`: that it fails tells nothing of the bucket."""
         import obstore
 
         wanted = list(paths)
         if not wanted:
             return
         try:
-            await self._writing(lambda: obstore.delete_async(self._store, wanted), FileNotFoundError)
+            await self._writing(lambda: obstore.delete_async(self._store, wanted), FileNotFoundError, aside=aside)
         except FileNotFoundError:  # of a folder, which stops there
             for path in wanted if len(wanted) > 1 else ():
-                await self.delete([path])
+                await self.delete([path], aside=aside)
 
     async def probe(self) -> float:
         """List, write, read and delete -> seconds of a round trip. Raises RemoteError for what cannot be done."""

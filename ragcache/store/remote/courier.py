@@ -30,7 +30,7 @@ AT_ONCE = 32  # uploads that are claimed together
 AT_ONCE_NBYTES = 64 << 20  # of files that are held in memory for them, or one file
 DELETIONS_AT_ONCE = 4096  # that one walk over the bucket's names serves
 RECOUNT_NBYTES = 256 << 20  # uploaded here, after which the budget is looked at again
-PATIENT = 8  # times that a budget is left alone, since nobody knows what is used
+PATIENT_S = 3600.0  # for which a budget is left alone, since nobody knows what is used
 REPEATED_S = 60.0  # after which a journal that failed is read again
 _DELETIONS = (Kind.DELETE, Kind.FAMILY, Kind.CHUNK, Kind.TRACES)
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Courier:
         when one is uploaded.
         """
         self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
-        self._uses, self._order, self._refused = uses, order, 0
+        self._uses, self._order, self._refused = uses, order, 0.0
         self._budget, self._uncounted, self._variants = budget, RECOUNT_NBYTES, variants
         self._begin()
         carry_over(self)
@@ -241,11 +241,12 @@ class Courier:
         told = ToldUses(time())
         if self._order is not first_come:
             try:
-                told, self._refused = await self._uses.all_told(anew=True), 0
+                told, self._refused = await self._uses.all_told(anew=True), 0.0
             except RemoteError as error:
-                self._refused += 1
-                _log.warning("the bucket %s may be beyond its budget: %s", self._bucket.url, error)
-                if self._refused < PATIENT or not self._bucket.listing.fine:
+                if not self._refused:
+                    self._refused = time()
+                    _log.warning("the bucket %s may be beyond its budget: %s", self._bucket.url, error)
+                if 0 <= time() - self._refused < PATIENT_S or not self._bucket.listing.fine:
                     raise
                 told = await self._uses.all_told()
         return await lowered(self._bucket, budget, self._order, told)

@@ -96,7 +96,7 @@ class SharedUses:
         if used:
             await self._bucket.write(self._own, encoded(used), aside=True)
         else:
-            await self._bucket.delete([self._own])
+            await self._bucket.delete([self._own], aside=True)
 
     def forget(self, digests: Iterable[str]) -> None:
         """These were deleted."""
@@ -121,15 +121,21 @@ class SharedUses:
         newest, wanted = await self._machines()
         reads = await asyncio.gather(*map(self._read, wanted))
         self._known = {one.path: found for one, found in zip(wanted, reads, strict=True) if found is not None}
-        others = [one.path for one in wanted if one.path != self._own]
-        if others and 2 * len(self._known.keys() & others) < len(others):
-            raise RemoteError(f"what most of {len(others)} other machines use cannot be read")
-        self._told = await asyncio.to_thread(ToldUses.of, [rows for _, rows in self._known.values()], now)
+        if 2 * len(self._known) < len(wanted):
+            raise RemoteError(f"what most of {len(wanted)} other machines use cannot be read")
+        self._told = await asyncio.to_thread(self._merged, [rows for _, rows in self._known.values()], now)
         gone = [one.path for one in newest if (newest[0].written - one.written).total_seconds() > KEPT_S]
-        await self._bucket.delete(gone)
+        with suppress(RemoteError):
+            await self._bucket.delete(gone, aside=True)
+
+    def _merged(self, others: Sequence[Rows], now: float) -> ToldUses:
+        own = list[Used]()
+        with suppress(StoreError):  # its folder is told of elsewhere
+            own = self._record.used()
+        return ToldUses.of([*others, _decoded(encoded(own))], now)
 
     async def _machines(self) -> tuple[list[BucketObject], list[BucketObject]]:
-        """Objects of machines, the newest first; and those of them that are read."""
+        """Objects of machines, the newest first; and those of others that are read."""
         listed = list[BucketObject]()
         async with aclosing(self._bucket.listed(FOLDER)) as pages:
             async for page in pages:
@@ -137,7 +143,7 @@ class SharedUses:
                 if len(listed) >= MOST_LISTED:
                     break
         listed.sort(key=lambda one: one.written, reverse=True)
-        return listed, _bounded(listed)
+        return listed, _bounded([one for one in listed if one.path != self._own])
 
     async def _read(self, one: BucketObject) -> tuple[str, Rows] | None:
         """What is known of it by now, where that is the newest there is or it cannot be read: others can."""

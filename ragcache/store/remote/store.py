@@ -42,9 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class SharedStore(KVStore):
-    """What it pins, trims, counts and verifies is what lies here: to count what is in the bucket means to list it
-    (`sweep.usage`), and it is read when it is brought.
-    """
+    """What it pins, trims, counts and verifies lies here: what is in the bucket `sweep.usage` counts."""
 
     def __init__(
         self,
@@ -229,17 +227,20 @@ class SharedStore(KVStore):
     ) -> int:
         """How many went here: the bucket is told, and not waited for."""
         key = VariantKey(fingerprint, system, (), chunk, border=border)
-        family, there = key.family, self.everywhere(key) if elsewhere else []
-        self._record.forget(one.digest for one in (*there, *(info.key for info in self._local.variants(family))))
         everywhere = [RemoteTask(Kind.CHUNK, (border, chunk))] if elsewhere else []
-        with self._dropping(RemoteTask(Kind.FAMILY, (family,)), *everywhere):
+        with self._dropping(RemoteTask(Kind.FAMILY, (key.family,)), *everywhere):
+            self._forget({key.family: ()}, self._local.everywhere(key) if elsewhere else ())
             return self._local.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
 
     def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
-        found = ((info.key.digest, stay) for one, stay in families.items() for info in self._local.variants(one))
-        self._record.forget(digest for digest, stay in found if digest not in stay)
         with self._dropping(*(RemoteTask(Kind.FAMILY, (one, *sorted(stay))) for one, stay in families.items())):
+            self._forget(families)
             return self._local.drop_families(families)
+
+    def _forget(self, families: Mapping[str, Collection[str]], others: Sequence[VariantKey] = ()) -> None:
+        """Uses of what goes here."""
+        found = ((info.key.digest, stay) for one, stay in families.items() for info in self._local.variants(one))
+        self._record.forget([*(one for one, stay in found if one not in stay), *(key.digest for key in others)])
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         return self._local.seeing(chunks)

@@ -72,7 +72,8 @@ class UseRecord(FolderFile):
         now = clock()
         with self._open() as connection:
             connection.execute("INSERT OR IGNORE INTO machines VALUES (?, ?, ?)", (bucket, secrets.token_hex(16), now))
-        self._due = min(now, self._machine()[1]) + TOLD_S
+        self._seen = self._machine()[1]  # when all was told, as of the last look
+        self._due = min(now, self._seen) + TOLD_S
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -161,6 +162,7 @@ class UseRecord(FolderFile):
             return None
         self.keep()
         now, (_, told) = self._clock(), self._machine()
+        self._seen = told
         if told <= now < told + TOLD_S and not at_once:
             return None
         used = self.used()
@@ -174,10 +176,10 @@ class UseRecord(FolderFile):
             return [Used(*row) for row in connection.execute(last, (self._bucket, MOST_TOLD))]
 
     def told(self) -> None:
-        """What was due has been told. Raises StoreError."""
+        """What was due has been told, unless something was forgotten meanwhile. Raises StoreError."""
         with self._open() as connection:
-            told = "UPDATE machines SET told = ? WHERE bucket = ?"
-            connection.execute(told, (self._clock(), self._bucket))
+            told = "UPDATE machines SET told = ? WHERE bucket = ? AND told = ?"
+            connection.execute(told, (self._clock(), self._bucket, self._seen))
 
     @property
     def machine(self) -> str:

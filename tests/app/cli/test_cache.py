@@ -37,6 +37,9 @@ def test_warm_then_stats_then_prune(
     assert [(one["tier"], one["entries"]) for one in told["tiers"]] == [("ram", 0), ("disk", 6)]
     monkeypatch.setenv("RAGCACHE_EVICTION", "ram=lru,disk=craft")
     assert [one["order"] for one in run("cache", "stats", "--json").json["tiers"]] == ["lru", "craft"]
+    monkeypatch.setenv("RAGCACHE_EVICTION", "bogus")
+    refused = run("cache", "stats")
+    assert refused.code == 1 and "bogus" in refused.err
     monkeypatch.delenv("RAGCACHE_EVICTION")
     library.catalog.documents.delete(collection, [1])  # as a process that is killed behind it
     shown = run("cache", "stats").out

@@ -25,9 +25,10 @@ from tests.ragcache.engine.vllm.conftest import (
     NamesDouble,
     Worker,
     arrive,
+    plan,
     run,
 )
-from tests.tiny import Tiny
+from tests.tiny import Tiny, make_chunks
 from tests.vllm_state import is_waiting
 
 IDS = [token for segment in PROMPT for token in segment.ids]
@@ -176,3 +177,22 @@ def test_what_is_measured_is_linked_however_long_that_takes(make_scheduler: Make
             run(scheduler, [worker])
             report = (scheduler.gone("a") or {})[KEY]
             assert report["declined"] == 0 and report["reused"] > 0
+
+
+def test_when_a_prompt_comes_is_told_by_what_the_prefix_cache_has_until_it_runs(make_scheduler: MakeScheduler) -> None:
+    """Vllm may take its blocks back later, and ask anew: its first token has come by then."""
+    scheduler, strangers = make_scheduler(link_when="sooner"), [SYSTEM, *make_chunks(30, 30, seed=7), PROMPT[-1]]
+    plan(scheduler, "a", [token for one in strangers for token in one.ids], link_params(strangers, "naive"))
+
+    def planned(computed: int) -> float:
+        assert scheduler.matched("a", computed) == 0
+        told = scheduler.outcomes.reports["a"].planned_s
+        assert told is not None
+        return told
+
+    whole, half = planned(0), planned(len(SYSTEM) + 30)
+    assert half < 0.8 * whole
+    scheduler.runs("a")
+    assert planned(len(SYSTEM) + 50) == half
+    scheduler.gone("a")
+    assert not scheduler._ran

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ragcache.errors import StoreError
 from ragcache.store.remote import journal
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
+from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
 
 URL = "s3://shelf"
 
@@ -36,3 +38,23 @@ def test_only_uploads_to_this_bucket_count_against_its_bound(
     assert waiting.add([RemoteTask(Kind.TRACES, (name,)) for name in ("a", "b", "c")])
     assert waiting.add([entry_task(Kind.UPLOAD, make_variant((one, one)).key) for one in (3, 4)])
     assert not waiting.add([entry_task(Kind.UPLOAD, make_variant((5, 5)).key)])
+
+
+def test_a_deletion_is_written_down_though_what_goes_here_cannot_be_looked_up(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the bucket would serve it to other machines on."""
+    store, variant = machine("one", folder_url), make_variant()
+    store.put(variant)
+    settled(store)
+
+    def unreadable(*of: Any) -> Any:
+        raise StoreError("the index cannot be read")
+
+    for looked in ("variants", "everywhere"):
+        monkeypatch.setattr(store._local, looked, unreadable)
+    key = variant.key
+    with pytest.raises(StoreError):
+        store.drop_chunk(key.fingerprint, key.system, key.chunk, elsewhere=True)
+    settled(store)
+    assert digests_in(store) == set()

@@ -139,6 +139,21 @@ def test_what_is_forgotten_is_news(tmp_path: Path, make_variant: Any) -> None:
     assert record.due(at_once=True) is None
 
 
+def test_what_is_forgotten_while_it_is_told_is_told_again(tmp_path: Path, make_variant: Any) -> None:
+    """By another program of the folder."""
+    now, keys = [NOW], [make_variant((number,) * 3).key for number in range(2)]
+    record, other = UseRecord(tmp_path, URL, lambda: now[0]), UseRecord(tmp_path, URL, lambda: now[0])
+    now[0] += 1
+    for key in keys:
+        record.count(key)
+    assert record.due(at_once=True) is not None
+    other.forget([keys[0].digest])
+    other.keep()
+    record.told()
+    found = record.due(at_once=True)
+    assert found is not None and [used.name for used in found] == [keys[1].digest[:16]]
+
+
 def test_uses_fade_and_are_forgotten(tmp_path: Path, make_variant: Any) -> None:
     now, keys = [NOW], [make_variant((number,) * 3).key for number in range(2)]
     record = UseRecord(tmp_path, URL, lambda: now[0])
