@@ -93,9 +93,7 @@ class Asked:
     system: str | None = None  # the system prompt, in place of the application's
     system_owner: str = ""  # nobody but him is served by its KV: what is captured stands behind the application's
     border: str = ""  # whose KV may serve it: see Segment of ragcache
-    together: Together | None = (
-        None  # with other answers to the same question: the torch engine computes their prompt once
-    )
+    together: Together | None = None  # with other answers to it, whose prompt the torch engine computes once
 
     def __post_init__(self) -> None:
         for name, (kind, wanted) in _KINDS.items():

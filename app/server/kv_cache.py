@@ -23,7 +23,6 @@ from app.server import jobs
 from app.server.callers import Asking, Caller, Serving
 from app.server.jobs import JobCard
 from app.server.service import Service
-from app.settings import Settings
 from ragcache.store.base import TierStats
 from ragcache.store.eviction import order_names
 from ragcache.store.folder import CacheFolder
@@ -104,6 +103,7 @@ def cache(service: Serving, caller: Asking) -> CacheState:
     seen = [one for one in service.catalog.collections.all() if caller.may_see(one)]
     items = CacheFolder(settings.kv_folder).items() if has_kv(settings) else ()
     found = shares(library, service.pipeline.models, items, seen, bordered=caller.bordered)
+    orders = order_names(settings.eviction)
     return CacheState(
         model=service.model,
         model_kl=sound.kl if (sound := service.pipeline.gate.soundness) else None,
@@ -111,7 +111,7 @@ def cache(service: Serving, caller: Asking) -> CacheState:
         codec=settings.codec,
         collections=[card_of(one) for one in found],
         quality=_quality(service, seen),
-        tiers=[_tier(one, settings) for one in service.tiers()] if caller.runs_all else None,
+        tiers=[_tier(one, orders[one.tier]) for one in service.tiers()] if caller.runs_all else None,
     )
 
 
@@ -180,6 +180,6 @@ def card_of(share: CollectionShare) -> CachedCollection:
     )
 
 
-def _tier(stats: TierStats, settings: Settings) -> CacheTier:
+def _tier(stats: TierStats, order: str) -> CacheTier:
     values = {"bytes" if name == "nbytes" else name: value for name, value in vars(stats).items()}
-    return CacheTier(**values, order=order_names(settings.eviction)[stats.tier])
+    return CacheTier(**values, order=order)

@@ -54,9 +54,13 @@ def check_variants(variants: int) -> None:
 
 def order_names(names: str) -> dict[str, str]:
     """Of each tier, of a name for all or of `ram=…,disk=…,bucket=…`; a bucket that is not named goes by the disk's."""
-    if "=" not in names:
-        open_order(names)
-        return dict.fromkeys(TIERS, names)
+    given = _given(names) if "=" in names else dict.fromkeys(TIERS, names)
+    for name in given.values():
+        open_order(name)
+    return {"bucket": given["disk"], **given}
+
+
+def _given(names: str) -> dict[str, str]:
     parts = [part.strip().partition("=") for part in names.split(",")]
     given = {tier: name for tier, _, name in parts}
     if len(given) != len(parts) or not {"ram", "disk"} <= given.keys() <= {*TIERS}:
@@ -64,12 +68,10 @@ def order_names(names: str) -> dict[str, str]:
             "give one for all tiers, or ram=NAME,disk=NAME, and bucket=NAME where that is to be another than the disk's"
         )
         raise ConfigError(f"the order of eviction is {names!r}: {told}")
-    for name in given.values():
-        open_order(name)
-    return {"bucket": given["disk"], **given}
+    return given
 
 
 def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder, EvictionOrder]:
     """Of RAM, of the disk and of a bucket."""
     given = order_names(names)
-    return open_order(given["ram"]), open_order(given["disk"]), open_order(given["bucket"])
+    return ORDERS[given["ram"]], ORDERS[given["disk"]], ORDERS[given["bucket"]]

@@ -17,6 +17,7 @@ from ragcache.host import carry_over
 from ragcache.store.entry import EntryReader
 from ragcache.store.eviction import VARIANTS, EvictionOrder
 from ragcache.store.eviction.fifo import first_come
+from ragcache.store.eviction.victims import displaced
 from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout, opened, stat_of
 from ragcache.store.remote.bucket import WRITES, Bucket
@@ -237,7 +238,7 @@ class Courier:
                 _log.info("%d entries left the bucket %s, to stay in its budget", gone, self._bucket.url)
 
     async def _lowered(self, budget: int) -> int:
-        """By what all machines use, as far as that is known; a few times later, where most of it cannot be read."""
+        """By what all machines use, as far as that is known; an hour later, where most of it cannot be read."""
         told = ToldUses(time())
         if self._order is not first_come:
             try:
@@ -274,12 +275,11 @@ class Courier:
 
     async def _displaced(self, header: Header, there: Sequence[ObjectPlace]) -> list[str]:
         """Of a chunk's variants, those that go first. The one without context stays, and a newer version's."""
-        if (beyond := len(there) + 1 - self._variants) <= 0:
-            return []
+        if len(there) < self._variants:
+            return []  # and nobody is asked what is used
         told, lead = await self._uses.all_told(), header.key.lead.digest
-        loose = [told.evictable(one) for one in there if one.digest != lead and not self._catalog.is_newer(one)]
-        loose.sort(key=lambda one: (self._order(one), one.used))
-        return [one.name for one in loose[:beyond]]
+        others = [told.evictable(one, stays=one.digest == lead or self._catalog.is_newer(one)) for one in there]
+        return [one.name for one in displaced(others, self._order, "", self._variants)]
 
 
 def _family_of(task: RemoteTask) -> str:

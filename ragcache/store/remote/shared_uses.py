@@ -60,8 +60,8 @@ class ToldUses:
         np.maximum.at(merged["last"], of_name, last)
         return cls(now, merged)
 
-    def evictable(self, place: ObjectPlace) -> Evictable:
-        """As an order of eviction sees it."""
+    def evictable(self, place: ObjectPlace, *, stays: bool = False) -> Evictable:
+        """As an order of eviction sees it, by its path; `stays`: as what is pinned."""
         came = place.written.timestamp()
         name = int(use_name(place.digest), 16)
         at = int(np.searchsorted(self.rows["name"], np.uint64(name)))
@@ -69,7 +69,7 @@ class ToldUses:
         if at < len(self.rows) and int(self.rows["name"][at]) == name:
             _, count, later, worth, last = self.rows[at].item()
         uses = Uses(max(1.0, count), 0.0, max(faded(self.now - came), later), max(1.0, worth))
-        return Evictable(place.path, place.size, int(1000 * max(came, last)), False, int(1000 * came), uses)
+        return Evictable(place.path, place.size, int(1000 * max(came, last)), stays, int(1000 * came), uses)
 
 
 class SharedUses:
@@ -132,7 +132,7 @@ class SharedUses:
         own = list[Used]()
         with suppress(StoreError):  # its folder is told of elsewhere
             own = self._record.used()
-        return ToldUses.of([*others, _decoded(encoded(own))], now)
+        return ToldUses.of([*others, _rows(own)], now)
 
     async def _machines(self) -> tuple[list[BucketObject], list[BucketObject]]:
         """Objects of machines, the newest first; and those of others that are read."""
@@ -171,11 +171,12 @@ def _bounded(listed: Sequence[BucketObject]) -> list[BucketObject]:
 
 
 def encoded(used: Sequence[Used]) -> bytes:
-    rows = np.zeros(min(len(used), MOST_TOLD), _ROW)
-    for row, one in zip(rows, used, strict=False):
-        row["name"], row["count"], row["later"] = int(one.name, 16), one.count, one.later
-        row["worth"], row["last"] = one.worth, max(0, int(one.last))
-    return _MAGIC + rows.tobytes()
+    return _MAGIC + _rows(used).tobytes()
+
+
+def _rows(used: Sequence[Used]) -> Rows:
+    told = ((int(one.name, 16), one.count, one.later, one.worth, max(0, int(one.last))) for one in used[:MOST_TOLD])
+    return np.fromiter(told, _ROW)
 
 
 def _decoded(data: bytes | memoryview) -> Rows:

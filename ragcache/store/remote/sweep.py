@@ -6,12 +6,14 @@ import asyncio
 import heapq
 import json
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
-from ragcache.store.eviction import EvictionOrder
+from ragcache.store.eviction import Evictable, EvictionOrder
+from ragcache.store.eviction.victims import first_of
 from ragcache.store.frame import UNREADABLE, Fetch, key_of, seen_of, unframed
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.heads import from_head
@@ -93,17 +95,19 @@ async def usage(bucket: Bucket, seconds: float | None = None) -> RemoteUsage:
 
 async def lowered(bucket: Bucket, budget: int, order: EvictionOrder, uses: ToldUses) -> int:
     """Delete what goes first, until the rest is within the budget -> how many went."""
-    told, first = RemoteUsage(), list[tuple[float, int, str, int]]()
+    told, first = RemoteUsage(), list[Evictable]()
+
+    def place_in_order(one: Evictable) -> tuple[float, int, str]:
+        return order(one), one.used, one.name
+
     async for page in bucket.places():
         told.count(page)
-        first += [(order(one), one.used, one.name, one.nbytes) for one in map(uses.evictable, page)]
+        first += map(uses.evictable, page)
         if len(first) > 2 * MOST_VICTIMS:
-            first = heapq.nsmallest(MOST_VICTIMS, first)
-    going, left = list[str](), told.nbytes
-    for *_, path, nbytes in sorted(first)[:MOST_VICTIMS]:
-        if left <= (budget if not going else LOWERED * budget):
-            break
-        going.append(path)
-        left -= nbytes
-    await bucket.delete(going)
+            first = heapq.nsmallest(MOST_VICTIMS, first, place_in_order)
+    if told.nbytes <= budget:
+        return 0
+    lowest = heapq.nsmallest(MOST_VICTIMS, first, place_in_order)
+    going = first_of(lowest, math.ceil(told.nbytes - LOWERED * budget))
+    await bucket.delete([one.name for one in going])
     return len(going)

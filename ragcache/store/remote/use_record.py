@@ -72,7 +72,9 @@ class UseRecord(FolderFile):
         now = clock()
         with self._open() as connection:
             connection.execute("INSERT OR IGNORE INTO machines VALUES (?, ?, ?)", (bucket, secrets.token_hex(16), now))
-        self._seen = self._machine()[1]  # when all was told, as of the last look
+            (found,) = connection.execute("SELECT name, told FROM machines WHERE bucket = ?", (bucket,))
+        self.machine: str = found[0]  # its name
+        self._seen: float = found[1]  # when all was told, as of the last look
         self._due = min(now, self._seen) + TOLD_S
 
     def _begin(self) -> None:
@@ -161,7 +163,7 @@ class UseRecord(FolderFile):
         if not is_due:
             return None
         self.keep()
-        now, (_, told) = self._clock(), self._machine()
+        now, told = self._clock(), self._told_at()
         self._seen = told
         if told <= now < told + TOLD_S and not at_once:
             return None
@@ -181,13 +183,7 @@ class UseRecord(FolderFile):
             told = "UPDATE machines SET told = ? WHERE bucket = ? AND told = ?"
             connection.execute(told, (self._clock(), self._bucket, self._seen))
 
-    @property
-    def machine(self) -> str:
-        """Its name. Raises StoreError."""
-        return self._machine()[0]
-
-    def _machine(self) -> tuple[str, float]:
-        """Its name, and when it has told."""
+    def _told_at(self) -> float:
         with self._open() as connection:
-            ((name, told),) = connection.execute("SELECT name, told FROM machines WHERE bucket = ?", (self._bucket,))
-        return str(name), float(told)
+            ((told,),) = connection.execute("SELECT told FROM machines WHERE bucket = ?", (self._bucket,))
+        return float(told)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.store import SharedStore
 from ragcache.store.tiered import open_store
 from ragcache.types import VariantKey
@@ -15,6 +17,7 @@ from tests.buckets import Proxy, S3Bucket, new_bucket, proxied, s3_server
 
 OpenMachine = Callable[..., SharedStore]
 SETTLED_S = 60.0
+NOW = 1_800_000_000.0
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +76,12 @@ def machine(tmp_path: Path) -> Iterator[OpenMachine]:
         store.check_integrity()
         store._courier.close()
         store._bucket.close()
+
+
+def place(digest: str, size: int = 100, age_s: float = 0.0) -> ObjectPlace:
+    """Of an entry in a bucket, written so long before NOW."""
+    written = datetime.fromtimestamp(NOW - age_s, UTC)
+    return ObjectPlace(f"ab/{digest}", "f" * 64, digest, "all", size, written, "1")
 
 
 def settled(store: SharedStore) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,12 @@ from hypothesis import strategies as some
 
 from ragcache.errors import StoreError
 from ragcache.store.eviction import ORDERS
-from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.shared_uses import ToldUses, _decoded, encoded
 from ragcache.store.remote.use_record import HALF_S, KEPT_S, TOLD_S, Used, UseRecord
 from tests.orders import ORDER_ROWS
+from tests.ragcache.store.remote.conftest import NOW, place
 
-NOW = 1_800_000_000.0
 URL = "s3://shelf"
-
-
-def place(digest: str, size: int = 100, age_s: float = 0.0) -> ObjectPlace:
-    written = datetime.fromtimestamp(NOW - age_s, UTC)
-    return ObjectPlace(f"ab/{digest}", "f" * 64, digest, "all", size, written, "1")
 
 
 def digest_of(number: int) -> str:

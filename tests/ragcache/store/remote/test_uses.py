@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,11 @@ import pytest
 from ragcache.address import prefix_name
 from ragcache.errors import RemoteError
 from ragcache.store.remote import courier
-from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.shared_uses import _ROW, FOLDER, ToldUses, _decoded, encoded
 from ragcache.store.remote.store import SharedStore
 from ragcache.store.remote.use_record import KEPT_S, MOST_TOLD
 from ragcache.types import Variant
-from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
-
-NOW = 1_800_000_000.0
-URL = "s3://shelf"
-
-
-def place(digest: str, size: int = 100, age_s: float = 0.0) -> ObjectPlace:
-    written = datetime.fromtimestamp(NOW - age_s, UTC)
-    return ObjectPlace(f"ab/{digest}", "f" * 64, digest, "all", size, written, "1")
+from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, place, settled
 
 
 def tell(store: SharedStore) -> None:
