@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import aclosing, contextmanager, suppress
 from functools import partial
-from time import time
+from time import monotonic, time
 
 from ragcache.errors import FAULTS, RemoteError
 from ragcache.host import carry_over
@@ -26,6 +27,7 @@ from ragcache.store.remote.journal import Journal, Kind, RemoteTask
 from ragcache.store.remote.names import ObjectPlace, folder_of, object_name
 from ragcache.store.remote.shared_uses import SharedUses, ToldUses
 from ragcache.store.remote.sweep import Sweep, lowered
+from ragcache.store.remote.use_record import TOLD_S
 
 AT_ONCE = 32  # uploads that are claimed together
 AT_ONCE_NBYTES = 64 << 20  # of files that are held in memory for them, or one file
@@ -55,7 +57,7 @@ class Courier:
         when one is uploaded.
         """
         self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
-        self._uses, self._order, self._refused = uses, order, 0.0
+        self._uses, self._order, self._refused = uses, order, (-math.inf, -math.inf)
         self._budget, self._uncounted, self._variants = budget, RECOUNT_NBYTES, variants
         self._begin()
         carry_over(self)
@@ -230,7 +232,8 @@ class Courier:
         self._journal.end([task for task, well in zip(tasks, sent, strict=True) if well])
         self._journal.postpone([task for task, well in zip(tasks, sent, strict=True) if not well])
         self._uncounted += sum(len(data) for (_, data), well in zip(files, sent, strict=True) if well)
-        if self._budget is not None and self._uncounted > min(RECOUNT_NBYTES, self._budget // 16):
+        waits = monotonic() - self._refused[1] < min(TOLD_S, PATIENT_S)
+        if self._budget is not None and not waits and self._uncounted > min(RECOUNT_NBYTES, self._budget // 16):
             with suppress(RemoteError):
                 self._uses.tell(at_once=True)
                 gone = self._bucket.submit(self._lowered(self._budget)).result()
@@ -242,12 +245,14 @@ class Courier:
         told = ToldUses(time())
         if self._order is not first_come:
             try:
-                told, self._refused = await self._uses.all_told(anew=True), 0.0
+                told = await self._uses.all_told(anew=True)
             except RemoteError as error:
-                if not self._refused:
-                    self._refused = time()
+                now, (since, last) = monotonic(), self._refused
+                if now - last > PATIENT_S:
+                    since = now
                     _log.warning("the bucket %s may be beyond its budget: %s", self._bucket.url, error)
-                if 0 <= time() - self._refused < PATIENT_S or not self._bucket.listing.fine:
+                self._refused = since, now  # when the last refusals began, and the last one
+                if now - since < PATIENT_S or not self._bucket.listing.fine:
                     raise
                 told = await self._uses.all_told()
         return await lowered(self._bucket, budget, self._order, told)

@@ -113,7 +113,7 @@ class SharedUses:
             except RemoteError:
                 if anew:
                     raise
-                self._told = ToldUses(now, self._told.rows)  # for some minutes
+                await self._merge(now)  # for some minutes: its own are here, and what is known of others
             self._asked = now
             return self._told
 
@@ -123,10 +123,13 @@ class SharedUses:
         self._known = {one.path: found for one, found in zip(wanted, reads, strict=True) if found is not None}
         if 2 * len(self._known) < len(wanted):
             raise RemoteError(f"what most of {len(wanted)} other machines use cannot be read")
-        self._told = await asyncio.to_thread(self._merged, [rows for _, rows in self._known.values()], now)
+        await self._merge(now)
         gone = [one.path for one in newest if (newest[0].written - one.written).total_seconds() > KEPT_S]
         with suppress(RemoteError):
             await self._bucket.delete(gone, aside=True)
+
+    async def _merge(self, now: float) -> None:
+        self._told = await asyncio.to_thread(self._merged, [rows for _, rows in self._known.values()], now)
 
     def _merged(self, others: Sequence[Rows], now: float) -> ToldUses:
         own = list[Used]()

@@ -144,7 +144,7 @@ class UseRecord(FolderFile):
             connection.execute("BEGIN IMMEDIATE")
             forgotten = "DELETE FROM uses WHERE bucket = ? AND name = ?"
             if connection.executemany(forgotten, [(self._bucket, name) for name in gone]).rowcount > 0:
-                connection.execute("UPDATE machines SET told = 0 WHERE bucket = ?", (self._bucket,))  # and is told
+                connection.execute("UPDATE machines SET told = min(told, 0) - 1 WHERE bucket = ?", (self._bucket,))
             connection.execute("UPDATE uses SET last = ? WHERE last > ?", (now, now))  # a clock that was ahead
             connection.executemany(_ADD, rows)
             connection.execute("DELETE FROM uses WHERE last < ?", (now - KEPT_S,))
@@ -168,7 +168,7 @@ class UseRecord(FolderFile):
         if told <= now < told + TOLD_S and not at_once:
             return None
         used = self.used()
-        is_news = not told or told > now or (used and used[0].last > told)
+        is_news = told <= 0 or told > now or (used and used[0].last > told)
         return used if is_news else None
 
     def used(self) -> list[Used]:

@@ -186,7 +186,7 @@ def test_a_bucket_that_cannot_be_used_costs_nobody_anything(
     for health in (store._bucket.writing, store._bucket.listing):
         health.failed("forbidden")
     tell(store)
-    assert store._bucket.submit(store._courier._uses.all_told()).result(60).rows.size == 0
+    assert store._bucket.submit(store._courier._uses.all_told()).result(60).rows.size == 1, "its own"
     assert store.get(variant.key) is not None
     for health in (store._bucket.writing, store._bucket.listing):
         health.succeeded()
@@ -201,17 +201,21 @@ def test_what_is_known_stays_known_while_it_cannot_be_read(
     told_of, asks = machine("one", folder_url), machine("two", folder_url, order="value")
     told_of.use(make_variant().key)
     tell(told_of)
+    asks.use(make_variant((8, 8)).key)
+    asks._record.keep()
     asks._bucket.reading.failed("stalled")
     with pytest.raises(RemoteError, match="cannot be read"):
         all_told(asks)
+    alone = asks._bucket.submit(asks._courier._uses.all_told()).result(60)
+    assert alone.rows.size == 1, "its own are here"
     asks._bucket.reading.succeeded()
-    assert all_told(asks).rows.size == 1
+    assert all_told(asks).rows.size == 2
     told_of.use(make_variant((5, 5)).key)
     tell(told_of)
     asks._bucket.reading.failed("stalled")
-    assert all_told(asks).rows.size == 1, "what it told before"
+    assert all_told(asks).rows.size == 2, "what it told before"
     asks._bucket.reading.succeeded()
-    assert all_told(asks).rows.size == 2
+    assert all_told(asks).rows.size == 3
 
 
 def test_a_telling_that_nobody_may_read_keeps_nobody_from_the_kv(
