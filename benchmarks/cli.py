@@ -13,6 +13,7 @@ import typer
 
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 from benchmarks.ablations import AblationsBenchOptions
+from benchmarks.burst import BurstBenchOptions
 from benchmarks.cake import CakeBenchOptions
 from benchmarks.chunking import ChunkingBenchOptions
 from benchmarks.ingest import IngestBenchOptions
@@ -37,6 +38,7 @@ from benchmarks.ui import UiBenchOptions
 
 BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "ablations": AblationsBenchOptions,
+    "burst": BurstBenchOptions,
     "cake": CakeBenchOptions,
     "chunking": ChunkingBenchOptions,
     "ingest": IngestBenchOptions,

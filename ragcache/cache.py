@@ -97,7 +97,9 @@ class ChunkCache(ChunkIngest):
                 failed.callback(self.store.near(partial(self._wanted, segments)))
             kept = [behind if behind and isinstance(one, System) else one for one in segments]
             finish = partial(self._finish, kept, era) if keeps else None
-            source = replace(self.source, system=partial(self.system.owned, owner)) if behind else self.source
+            source = self.source
+            if behind:  # blocks of prefixes would have seen what is its owner's alone
+                source = replace(source, system=partial(self.system.owned, owner), prefixes=None)
             stream = self.engine.answer(prompt, source, finish)
             failed.pop_all()
         if any(isinstance(segment, Chunk) for segment in segments):  # somebody reads its report

@@ -162,17 +162,17 @@ class RagPipeline(ContextVerbs):
             request = AnswerRequest(
                 question,
                 found.chunks,
-                asked.history,
-                last,
-                asked.max_tokens or settings.max_tokens,
-                linker,
-                asked.sampling,
-                asked.quotes,
-                asked.prompt_order or settings.prompt_order,
-                seconds,
-                (*found.notes, *(() if fits else (in_parts(self.models.embedder.limit),)), *gated),
-                asked.stop,
-                asked.together,
+                history=asked.history,
+                last=last,
+                max_tokens=asked.max_tokens or settings.max_tokens,
+                linker=linker,
+                sampling=asked.sampling,
+                quotes=asked.quotes,
+                order=asked.prompt_order or settings.prompt_order,
+                seconds=seconds,
+                notes=(*found.notes, *(() if fits else (in_parts(self.models.embedder.limit),)), *gated),
+                stop=asked.stop,
+                together=asked.together,
             )
             stream = answering.start(request)
             request = replace(request, together=None)  # what waits behind the answer holds no KV of it

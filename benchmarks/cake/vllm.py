@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from app.models.loading import VllmModel
 from app.settings import Settings
-from benchmarks.cake import ASYNC, CHUNKS, LAYER, MODEL, SYNC, THROTTLED, CakeBenchOptions
+from benchmarks.cake import ASYNC, CHUNKS, EXACT, LAYER, MODEL, SYNC, THROTTLED, CakeBenchOptions
 from benchmarks.cake.conditions import ToldLoader
 from benchmarks.cake.costs import paper_seconds_per_byte
 from benchmarks.cake.prompt import AGAINST, COMPUTE, LOADED, LOADERS, PATIENCE, ColdStore, computed_share, stored_bits
@@ -31,6 +31,7 @@ from benchmarks.ttft.measurement import CONTEXT, QUESTION
 from benchmarks.vllm_model import empty_store, one_token, open_vllm, vllm_cache
 from ragcache.engine.vllm.loaders import AHEAD
 from ragcache.errors import ConfigError
+from ragcache.kvgen import KVGen
 from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import READERS, DiskThreads
@@ -38,7 +39,7 @@ from ragcache.loader.throttle import Throttle
 from ragcache.planning import plan_prompt
 from ragcache.report import Report
 from ragcache.store import open_store
-from ragcache.types import Chunk, Segment, VariantInfo
+from ragcache.types import Chunk, Segment, Variant, VariantInfo
 
 ROOM = 64  # tokens of an answer, and what a template adds
 
@@ -89,13 +90,27 @@ def _prompts(parts: VllmModel, texts: Sequence[str], options: CakeBenchOptions) 
 def _stored(
     parts: VllmModel, documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk], codec: str, folder: Path
 ) -> ColdStore:
-    cache, system = vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT), parts.template.system()
     disk, ram = open_store(folder, 0, None, codec), open_store(None, None, None, codec)
-    captured = (one for document in holding(documents, chunks) for one in cache.ingest(system, document))
-    for variant in (cache.system_variant(system), *captured):
+    for variant in captured(parts, documents, chunks):
         disk.put(variant)
         ram.put(variant)
     return ColdStore(disk, ram, folder, codec)
+
+
+def captured(
+    parts: VllmModel, documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk], kind: str = CHUNKS
+) -> Iterator[Variant]:
+    """The System segment's KV and the chunks': each behind its neighbours in its document, or all before it in the
+    prompt.
+    """
+    system, cache = parts.template.system(), vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT)
+    behind = cache.system_variant(system)
+    yield behind
+    if kind == EXACT:
+        yield from KVGen(parts.engine, len(chunks)).document(behind, list(dict.fromkeys(chunks)))
+    else:
+        for document in holding(documents, chunks):
+            yield from cache.ingest(system, document)
 
 
 class VllmPrompt:

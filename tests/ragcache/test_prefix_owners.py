@@ -11,8 +11,9 @@ from ragcache.address import prefix_name
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.prefix import BLOCK
 from ragcache.store import open_store
-from ragcache.types import Chunk, Segment, Text
-from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, said, stored, text, warm
+from ragcache.together import Together
+from ragcache.types import Chunk, Segment, System, Text
+from tests.prefixes import DEPTH, SYSTEM, Talk, blocks_of, cache_over, disk, said, stored, text, warm
 from tests.tiny import draw, make_chunks, make_tiny
 
 DOCUMENT = make_chunks(90, 130, 75, 60)
@@ -80,6 +81,27 @@ def test_an_end_is_within_the_borders_of_what_stands_before_it(engine: TorchEngi
     prompt = [SYSTEM, *(Text(text(200, 1).ids[part]) for part in (slice(90), slice(90, None))), text(150, 2, "ann")]
     said(cache, *prompt)
     assert stored(cache, prompt)[:2] == [True, True]
+
+
+def test_nothing_is_kept_of_what_has_seen_a_system_text_of_somebodys_own(engine: TorchEngine, tmp_path: Path) -> None:
+    """It is his alone, and the borders of what stands behind it are others' too."""
+    cache, own = cache_over(engine, disk(tmp_path)), System(draw(27, 77))
+    prompt = [own, text(400, 1, "ann")]
+    for _ in range(3):
+        list(cache.generate(prompt, max_tokens=DEPTH, behind=SYSTEM, owner="ann"))
+    assert not any(stored(cache, prompt))
+    assert warm(cache, prompt).report.prefix_tokens == 0
+
+
+def test_answers_to_one_prompt_are_no_turns_of_each_other(engine: TorchEngine, tmp_path: Path) -> None:
+    """It has come once, and what comes once is not kept."""
+    cache, prompt = cache_over(engine, disk(tmp_path)), [SYSTEM, text(400, 1)]
+    together = Together(3)
+    for _ in range(3):
+        list(cache.generate(prompt, max_tokens=DEPTH, together=together))
+    assert not any(stored(cache, prompt))
+    said(cache, *prompt)
+    assert any(stored(cache, prompt))
 
 
 def test_where_two_borders_meet_nothing_is_kept(engine: TorchEngine, tmp_path: Path) -> None:

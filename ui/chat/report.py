@@ -15,11 +15,10 @@ from ui.markup import escape
 Values = Mapping[str, Any]
 # By tier: what people read, and why a chunk comes from there.
 TIERS = {
-    "device": ("device", "Its KV was on the device already"),
     "prefix": ("prefix cache", "The prompt began as an earlier one did"),
     "ram": ("RAM", "Its KV was in memory"),
     "disk": ("disk", "Its KV was read from the disk: memory did not hold it"),
-    "remote": ("object store", "Its KV was brought from the object store: this machine did not hold it"),
+    "bucket": ("object store", "Its KV was brought from the object store: this machine did not hold it"),
     "computed": ("computed", "No tier had KV of it that serves here, so the model computed it"),
 }
 PASSED = "Its KV was there, but to compute it was sooner than to bring it"

@@ -41,6 +41,7 @@ class Prefilled:
     logits: torch.Tensor  # [vocabulary] float32
     report: Report
     length: int  # tokens in the buffer
+    copied: bool = False  # of another answer's, to the same prompt
 
 
 def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Prefilled:
@@ -74,7 +75,7 @@ def _copied(engine: TorchEngine, prompt: PromptRequest, made: Prefilled) -> Pref
     report = LinkJob(linkage, skip=length).unlinked()
     report.predicted, report.planned_s = made.report.predicted, None
     report.seconds["copy"] = perf_counter() - started
-    return replace(made, buffer=buffer, report=report)
+    return replace(made, buffer=buffer, report=report, copied=True)
 
 
 def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, started: float) -> Prefilled:
@@ -195,4 +196,5 @@ class TorchGeneration(TokenStream):
         self.report.decode_s = perf_counter() - started
         if self._finish is not None:
             self._finish(self.report)
-            self._engine.keep_prefix(self._prompt, self._source, self._plan, self.tokens, self.report)
+            if not prefilled.copied:  # or one prompt would have come twice
+                self._engine.keep_prefix(self._prompt, self._source, self._plan, self.tokens, self.report)
