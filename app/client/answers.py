@@ -13,13 +13,6 @@ from ragcache.report import ChunkReport, Report
 
 LARGEST = 2**53  # of a number in JSON
 LARGEST_ID = 2**63 - 1
-UNKNOWN = (
-    AttributeError,
-    LookupError,
-    OverflowError,
-    TypeError,
-    ValueError,
-)  # from values that are not as told
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,7 @@ class ToldAnswer:
 
     @classmethod
     def of(cls, question: str, text: str, values: Mapping[str, Any]) -> Self:
-        """Raises one of UNKNOWN."""
+        """Raises one of UNKNOWN, which `ServerConnection.understood` takes up."""
         citations = [ServedCitation.of(one) for one in values["citations"]]
         return cls(question, text, citations, _report(values["report"]), [str(one) for one in values["notes"]], values)
 
@@ -95,10 +88,8 @@ class ServedStream:
     def __iter__(self) -> Iterator[str]:
         """Raises ServerError."""
         for event in self._events:
-            try:
+            with self._connection.understood():
                 piece = self._piece(event)
-            except UNKNOWN:
-                raise self._connection.unknown() from None
             if piece:
                 self._texts.append(piece)
                 yield piece
@@ -111,10 +102,8 @@ class ServedStream:
             pass
         if self._about is None:
             raise self._connection.unknown()
-        try:
+        with self._connection.understood():
             return ToldAnswer.of(self._question, "".join(self._texts), self._about)
-        except UNKNOWN:
-            raise self._connection.unknown() from None
 
     def stop(self) -> None:
         """The answer ends soon, and is kept as far as it came."""
@@ -149,10 +138,8 @@ class ServedStream:
 def ask(connection: ServerConnection, collection: str, question: str, choices: Mapping[str, Any]) -> ServedStream:
     """Of one question; the server ends it where nobody reads on. Raises ServerError, also for no such collection."""
     card = connection.ask("GET", "v1", "collections", collection)
-    try:
+    with connection.understood():
         model = str(card["model"])
-    except UNKNOWN:
-        raise connection.unknown() from None
     messages = [{"role": "user", "content": question}]
     body = {"model": model, "messages": messages, "stream": True, **choices}
     return ServedStream(connection, question, "POST", "v1", "chat", "completions", body=body)

@@ -5,60 +5,54 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.client.answers import UNKNOWN
-from app.client.connection import ServerConnection
+from app.client.connection import Record, ServerConnection
 
 ROUTE = ("v1", "cache")
 COLLECTIONS = ("v1", "collections")
 MOST_REUSED = 10
-Record = Mapping[str, Any]
 
 
 def state(connection: ServerConnection) -> Record:
     """`collections`, each with what it has there, and `tiers`, which are None for who may not see all."""
-    return _record(connection, connection.ask("GET", *ROUTE))
+    return connection.record(connection.ask("GET", *ROUTE))
 
 
 def history(connection: ServerConnection, step: str, collection: str | None = None) -> Record:
     """By `minute`, `hour` or `day`; of all that the key may see where no collection is named."""
-    return _record(connection, connection.ask("GET", *ROUTE, "history", query=_query(collection, step=step)))
+    return connection.record(connection.ask("GET", *ROUTE, "history", query=_query(collection, step=step)))
 
 
 def reused(connection: ServerConnection, collection: str | None = None, limit: int = MOST_REUSED) -> list[Record]:
     """The chunks that served most answers."""
-    return _records(connection, connection.ask("GET", *ROUTE, "reused", query=_query(collection, limit=limit)), "data")
+    return connection.records(connection.ask("GET", *ROUTE, "reused", query=_query(collection, limit=limit)))
 
 
 def effects(connection: ServerConnection, collection: str) -> Record:
     """What `warm`, `evict` and `pin` would do, None where this key may not; and what the KV costs and saves."""
-    return _record(connection, connection.ask("GET", *COLLECTIONS, collection, "cache"))
+    return connection.record(connection.ask("GET", *COLLECTIONS, collection, "cache"))
 
 
 def warm(connection: ServerConnection, collection: str) -> Record:
     """The job that computes what is missing."""
-    return _record(connection, connection.ask("POST", *COLLECTIONS, collection, "cache", "warm"))
+    return connection.record(connection.ask("POST", *COLLECTIONS, collection, "cache", "warm"))
 
 
 def evict(connection: ServerConnection, collection: str) -> Record:
-    return _record(connection, connection.ask("POST", *COLLECTIONS, collection, "cache", "evict"))
+    return connection.record(connection.ask("POST", *COLLECTIONS, collection, "cache", "evict"))
 
 
 def pin(connection: ServerConnection, collection: str) -> Record:
-    return _record(connection, connection.ask("PUT", *COLLECTIONS, collection, "cache", "pin"))
+    return connection.record(connection.ask("PUT", *COLLECTIONS, collection, "cache", "pin"))
 
 
 def unpin(connection: ServerConnection, collection: str) -> Record:
-    return _record(connection, connection.ask("DELETE", *COLLECTIONS, collection, "cache", "pin"))
+    return connection.record(connection.ask("DELETE", *COLLECTIONS, collection, "cache", "pin"))
 
 
 def warming(connection: ServerConnection) -> list[Record]:
     """Jobs that compute KV, the newest first. Raises ServerError, also where this key may not see any."""
-    found = _records(connection, connection.ask("GET", "v1", "jobs", query={"limit": 100}), "data")
+    found = connection.records(connection.ask("GET", "v1", "jobs", query={"limit": 100}))
     return [one for one in found if one.get("kind") == "warm"]
-
-
-def cancel(connection: ServerConnection, job_id: str) -> Record:
-    return _record(connection, connection.ask("DELETE", "v1", "jobs", job_id))
 
 
 def budgets(connection: ServerConnection, asked: Mapping[str, int] | None = None) -> dict[str, Record]:
@@ -80,17 +74,4 @@ def _query(collection: str | None, **more: Any) -> dict[str, Any]:
 
 
 def _by_tier(connection: ServerConnection, told: Any) -> dict[str, Record]:
-    return {str(one.get("tier")): one for one in _records(connection, told, "tiers")}
-
-
-def _records(connection: ServerConnection, told: Any, name: str) -> list[Record]:
-    try:
-        return [dict(one) for one in told[name]]
-    except UNKNOWN:
-        raise connection.unknown() from None
-
-
-def _record(connection: ServerConnection, told: Any) -> Record:
-    if not isinstance(told, dict):
-        raise connection.unknown()
-    return told
+    return {str(one.get("tier")): one for one in connection.records(told, "tiers")}

@@ -24,7 +24,10 @@ MOST = 64 * 1024**2  # bytes of one response
 MOST_OF_ERROR = 64 * 1024
 EVENTS, JSON, ANY = "text/event-stream", "application/json", "*/*"
 DONE = "[DONE]"
+# Of values that are not as told.
+UNKNOWN = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
 _SECONDS = re.compile(r"[0-9]{1,9}")
+Record = Mapping[str, Any]
 
 
 class ServerError(RagcacheError):
@@ -192,6 +195,25 @@ class ServerConnection:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
+            raise self.unknown() from None
+
+    def record(self, told: Any) -> Record:
+        """What it answered, as an object. Raises ServerError for what is none."""
+        if not isinstance(told, dict):
+            raise self.unknown()
+        return told
+
+    def records(self, told: Any, name: str = "data") -> list[Record]:
+        """The list of objects of this name in what it answered."""
+        with self.understood():
+            return [dict(one) for one in told[name]]
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Values that are read in the block and are not as told become a ServerError."""
+        try:
+            yield
+        except UNKNOWN:
             raise self.unknown() from None
 
     def unknown(self) -> ServerError:

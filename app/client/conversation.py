@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from app.client.answers import UNKNOWN, ServedStream
+from app.client.answers import ServedStream
 from app.client.connection import ServerConnection, ServerError
 
 ROUTE = ("v1", "conversations")
@@ -49,7 +49,5 @@ class ServedConversation:
             self._connection.ask("POST", *ROUTE, self.id, "stop")
 
     def _told(self, card: Any, name: str) -> str:
-        try:
+        with self._connection.understood():
             return str(card[name])
-        except UNKNOWN:
-            raise self._connection.unknown() from None

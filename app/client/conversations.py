@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.client.answers import UNKNOWN
-from app.client.connection import ServerConnection
+from app.client.connection import Record, ServerConnection
 
 ROUTE = ("v1", "conversations")
 PAGE = 50
-Record = Mapping[str, Any]
 
 
 @dataclass
@@ -32,22 +30,22 @@ class FollowedAnswer:
 
 
 def create(connection: ServerConnection, collection: str) -> Record:
-    return _record(connection, connection.ask("POST", *ROUTE, body={"collection": collection}))
+    return connection.record(connection.ask("POST", *ROUTE, body={"collection": collection}))
 
 
 def page(connection: ServerConnection, words: str = "", after: str = "") -> tuple[list[Record], bool]:
     """The one that was last used comes first; and whether there are more."""
     query = {"limit": PAGE} | ({"q": words} if words else {}) | ({"after": after} if after else {})
     told = connection.ask("GET", *ROUTE, query=query)
-    return _records(connection, told), told.get("has_more") is True
+    return connection.records(told), told.get("has_more") is True
 
 
 def card(connection: ServerConnection, conversation_id: str) -> Record:
-    return _record(connection, connection.ask("GET", *ROUTE, conversation_id))
+    return connection.record(connection.ask("GET", *ROUTE, conversation_id))
 
 
 def messages(connection: ServerConnection, conversation_id: str) -> list[Record]:
-    return _records(connection, connection.ask("GET", *ROUTE, conversation_id, "messages"))
+    return connection.records(connection.ask("GET", *ROUTE, conversation_id, "messages"))
 
 
 def rename(connection: ServerConnection, conversation_id: str, title: str) -> None:
@@ -83,10 +81,8 @@ def follow(connection: ServerConnection, conversation_id: str) -> Iterator[Follo
     answer = FollowedAnswer()
     with connection.events("GET", *ROUTE, conversation_id, "answer") as events:
         for event in events:
-            try:
+            with connection.understood():
                 _take(answer, event.name, event.data)
-            except UNKNOWN:
-                raise connection.unknown() from None
             yield answer
     if not answer.ended:
         raise connection.unfinished()
@@ -111,16 +107,3 @@ def _take(answer: FollowedAnswer, name: str, data: Mapping[str, Any]) -> None:
         answer.notes = [str(one) for one in data["notes"]]
     elif name == "error":
         answer.ended, answer.error = True, str(data["error"]["message"])
-
-
-def _records(connection: ServerConnection, told: Any) -> list[Record]:
-    try:
-        return [dict(one) for one in told["data"]]
-    except UNKNOWN:
-        raise connection.unknown() from None
-
-
-def _record(connection: ServerConnection, told: Any) -> Record:
-    if not isinstance(told, dict):
-        raise connection.unknown()
-    return told

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.client.answers import UNKNOWN
 from app.client.connection import ServerConnection, ServerError
 from app.client.files import ROUTE
 
@@ -45,11 +44,9 @@ class SeenText:
 def page_of(connection: ServerConnection, collection: str, citation: Mapping[str, Any]) -> SeenPage | None:
     """The first page of the passage; None where the document has no pages to be seen, or is not there any more."""
     quote = citation.get("quote") or citation
-    try:
+    with connection.understood():
         number, label = quote["pages"][0] if quote["pages"] else (0, "")
         start, end, document = int(quote["start"]), int(quote["end"]), str(int(citation["document_id"]))
-    except UNKNOWN:
-        raise connection.unknown() from None
     if not number or label != "page":
         return None
     path = (*ROUTE, collection, "documents", document, "pages", str(number))
@@ -60,22 +57,18 @@ def page_of(connection: ServerConnection, collection: str, citation: Mapping[str
         if error.answered is None:
             raise
         return None  # another file has its name by now, or it is no PDF
-    try:
+    with connection.understood():
         sides = ("left", "top", "right", "bottom")
         boxes = tuple(tuple(float(one[side]) for side in sides) for one in told["boxes"])
         return SeenPage(int(number), png, tuple((a, b, c, d) for a, b, c, d in boxes))
-    except UNKNOWN:
-        raise connection.unknown() from None
 
 
 def text_of(connection: ServerConnection, collection: str, citation: Mapping[str, Any]) -> SeenText | Lost:
     """No more of the document than stands around the passage. `changed`: it does not say there what was cited."""
-    try:
+    with connection.understood():
         start, document, cited = int(citation["start"]), str(int(citation["document_id"])), str(citation["text"])
         quote = citation.get("quote") or {"start": start, "end": start, "text": ""}
         marked, quoted = (int(quote["start"]), int(quote["end"])), str(quote["text"])
-    except UNKNOWN:
-        raise connection.unknown() from None
     end = start + min(len(cited), LONGEST)
     first = max(0, start - BEFORE)
     query = {"start": first, "end": end + BEHIND}
@@ -85,10 +78,8 @@ def text_of(connection: ServerConnection, collection: str, citation: Mapping[str
         if error.answered != MISSING:
             raise
         return "gone"
-    try:
+    with connection.understood():
         text, length, kind = str(told["text"]), int(told["length"]), str(told["kind"])
-    except UNKNOWN:
-        raise connection.unknown() from None
     own = (marked[0] - first, marked[1] - first)
     if text[start - first : end - first] != cited[:LONGEST] or text[slice(*own)] != quoted or own[0] < 0:
         return "changed"

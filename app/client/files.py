@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from app.client.answers import UNKNOWN, is_count, number
+from app.client.answers import is_count, number
 from app.client.connection import ServerConnection, ServerError
 from app.errors import LoadError
 
@@ -142,10 +142,8 @@ _DOCUMENT = dict.fromkeys(("name", "title", "kind", "state"), str) | dict.fromke
 
 
 def _records(connection: ServerConnection, told: Any, fields: Mapping[str, type]) -> list[dict[str, Any]]:
-    try:
+    with connection.understood():
         return [_record(connection, one, fields) | {"error": one.get("error")} for one in told["data"]]
-    except UNKNOWN:
-        raise connection.unknown() from None
 
 
 def _record(connection: ServerConnection, told: Any, fields: Mapping[str, type]) -> dict[str, Any]:

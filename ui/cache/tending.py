@@ -7,9 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from app.client import cache
+from app.client import cache, library
 from app.client.connection import ServerConnection, ServerError
-from app.client.library import ENDED
 from ui.bridge import Action
 from ui.cache.figures import bar
 from ui.documents.amounts import counted, duration, size
@@ -27,7 +26,7 @@ NOT_KNOWN = "not known yet"
 def act(connection: ServerConnection, action: Action | None) -> None:
     """Raises ServerError where the server refuses."""
     if action is not None and action.name == STOP:
-        cache.cancel(connection, action.value)
+        library.cancel(connection, action.value)
 
 
 def show(connection: ServerConnection, name: str, kv: str) -> None:
@@ -226,7 +225,7 @@ def _under_way(connection: ServerConnection, name: str) -> list[Record]:
         if error.answered not in REFUSED:
             raise
         return []
-    return [one for one in found if one["collection"] == name and one["state"] not in ENDED]
+    return [one for one in found if one["collection"] == name and one["state"] not in library.ENDED]
 
 
 def job(one: Record) -> str:

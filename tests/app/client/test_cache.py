@@ -41,7 +41,7 @@ def test_what_is_missing_is_told_computed_pinned_and_evicted(connection: ServerC
     assert cache.effects(connection, "shelf")["evict"]["entries"] == 0
     assert cache.unpin(connection, "shelf")["done"] == "unpinned"
     assert cache.evict(connection, "shelf")["bytes"] == shelf["bytes"]
-    assert cache.cancel(connection, job["id"])["state"] == "done"
+    assert library.cancel(connection, job["id"])["state"] == "done"
 
 
 def test_budgets_are_looked_at_and_set(connection: ServerConnection) -> None:
