@@ -40,6 +40,27 @@ def test_cci_without_context_chunks_ranks_by_the_system(chunk: MakeChunk, prompt
     assert ContextImpact(ratio=0.5).select(linked).tolist() == [6, 8]
 
 
+def test_cci_focused_keeps_a_share_of_what_all_chunks_ask_for_where_the_question_reads(
+    chunk: MakeChunk, prompt: MakePrompt
+) -> None:
+    rows = [[0.0] * 4, [0.1, 0.2, 0.3, 0.4]]
+    chunks = [chunk(0, 1, 4, inter=rows), chunk(1, 5, 2, exact=True), chunk(2, 7, 4, inter=rows)]
+    linked = prompt(chunks, question=11, attention=[99, 1, 1, 1, 1, 99, 99, 8, 1, 1, 2])
+    # With the floor .11 .21 .31 .41 of each chunk; times what is read .88 .21 .31 .82 of the last.
+    assert ContextImpact(ratio=0.5).select(linked).tolist() == [3, 4, 9, 10]
+    assert ContextImpact(ratio=0.5, focused=0.5).select(linked).tolist() == [7, 10]
+    assert ContextImpact(ratio=0.5, focused=0.6).select(linked).tolist() == [4, 7, 10]
+    assert ContextImpact(ratio=0.5, focused=0.0).select(linked).tolist() == []
+
+
+def test_cci_focuses_on_chunks_or_on_tokens() -> None:
+    with pytest.raises(ConfigError, match=r"focus=3 and focused=0.5: give one"):
+        ContextImpact(focus=3, focused=0.5)
+    with pytest.raises(ConfigError, match=r"focused=1.5 is out of range"):
+        ContextImpact(focused=1.5)
+    assert ContextImpact(focused=0.5).probes and not ContextImpact().probes
+
+
 def test_cacheblend_spends_one_budget_over_the_prompt(chunk: MakeChunk, prompt: MakePrompt) -> None:
     chunks = [chunk(0, 1, 4), chunk(1, 5, 2, exact=True), chunk(2, 7, 4)]
     deviations = {2: [99, 1, 2, 3, 4, 99, 99, 5, 8, 7, 6], 3: [99, 8, 7, 6, 5, 99, 99, 1, 2, 3, 4]}
