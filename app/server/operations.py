@@ -34,5 +34,5 @@ def ready(service: Serving, caller: Asking) -> JSONResponse:
 @router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
 def metrics(service: Serving, caller: Asking) -> Response:
     """For Prometheus: of all callers together."""
-    caller.check("admin")
+    caller.check_whole()
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

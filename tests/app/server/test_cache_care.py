@@ -214,4 +214,5 @@ def test_nothing_tells_whether_another_collection_has_a_text(
         return [before, after, progress | {"seconds_left": None}, pinned, kept, let_go, evicted, listed]
 
     assert told(secret) == told(unknown)
+    assert client.get("/metrics", headers=head).status_code == 403, "tiers, tokens and jobs are of all together"
     assert client.get("/v1/cache").json()["collections"][1]["entries"] > 0, "whoever sees all is told of all"
