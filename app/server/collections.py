@@ -12,7 +12,7 @@ from app.library.removal import remove_collection
 from app.loaders.encodings import REPLACED
 from app.models.cores import release_helpers
 from app.server.bodies import RequestBody
-from app.server.callers import Asking, Serving
+from app.server.callers import Asking, Caller, Serving
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 
@@ -54,10 +54,7 @@ class RemovedCollection(BaseModel):
 @router.post("", status_code=201)
 def create(body: NamedCollection, service: Serving, caller: Asking) -> CollectionCard:
     """Empty. It is embedded and cut as the server's settings say."""
-    caller.check("ingest")
-    if caller.collections is not None:
-        raise RefusedRequest(403, "this key is of some collections alone, and makes no others", code="scope")
-    _check(body.name)
+    _check_naming(caller, body.name)
     if service.catalog.collections.find(body.name) is not None:
         raise RefusedRequest(409, f"there is a collection {body.name!r} already", param="name")
     try:
@@ -81,9 +78,8 @@ def collection(name: str, service: Serving, caller: Asking) -> CollectionCard:
 
 @router.patch("/{name}")
 def rename(name: str, body: NamedCollection, service: Serving, caller: Asking) -> CollectionCard:
-    caller.check("ingest")
+    _check_naming(caller, body.name)
     found = caller.collection(service, name)
-    _check(body.name)
     service.catalog.collections.rename(found, body.name)
     return _card(service, caller.collection(service, body.name))
 
@@ -99,7 +95,11 @@ def delete(name: str, service: Serving, caller: Asking) -> RemovedCollection:
     return RemovedCollection(name=name, documents=gone.documents, chunks=gone.chunks, kv_variants=variants)
 
 
-def _check(name: str) -> None:
+def _check_naming(caller: Caller, name: str) -> None:
+    """Which names are taken is for who sees all collections."""
+    caller.check("ingest")
+    if caller.collections is not None:
+        raise RefusedRequest(403, "this key is of some collections alone, and names none", code="scope")
     if not name.isprintable() or not name.strip() or "/" in name or REPLACED in name:
         told = f"name: {name!r} cannot name a collection: use no slashes, and no bytes that are no UTF-8"
         raise RefusedRequest(400, told, param="name")

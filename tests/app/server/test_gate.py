@@ -17,6 +17,7 @@ from app.library.catalog import open_catalog
 from app.library.catalog.serving_records import KeyLimits
 from app.library.catalog.tables import now
 from app.server.service import model_name
+from tests.app.library.catalog.samples import make_collection
 from tests.app.server.serving import beside, served
 from tests.waiting import wait_until
 
@@ -99,6 +100,21 @@ def test_a_collection_of_others_is_not_there(keyed: KeyedServer) -> None:
     missing = keyed.get(f"/v1/models/{own}@elsewhere", keyed.stranger)
     assert hidden.status_code == missing.status_code == 404
     assert hidden.text.replace("default", "elsewhere") == missing.text
+
+
+def test_a_key_of_some_collections_learns_no_name_by_giving_it(keyed: KeyedServer) -> None:
+    with open_catalog(keyed.settings) as catalog:
+        own, hidden = (make_collection(catalog, name) for name in ("own", "hidden"))
+        _, secret = catalog.keys.create("insider", ["ingest"], collections=[own])
+    head = {"Authorization": f"Bearer {secret}"}
+    for method, path in (("PATCH", "/v1/collections/own"), ("POST", "/v1/collections")):
+        told = [keyed.client.request(method, path, json={"name": name}, headers=head) for name in ("hidden", "unheard")]
+        assert [one.status_code for one in told] == [403, 403]
+        assert told[0].text == told[1].text
+    with open_catalog(keyed.settings) as catalog:
+        assert catalog.collections.with_id(own.id) == own
+        catalog.collections.delete(own)
+        catalog.collections.delete(hidden)
 
 
 def test_metrics_are_for_who_runs_it(keyed: KeyedServer) -> None:
