@@ -52,7 +52,7 @@ class CollectionSearch:
 
     def _checked_one(self, collection: Collection) -> Collection:
         if collection.uid not in self._checked:  # an embedding anew changes the uid
-            self.library.collection(collection.name)
+            self.library.check_embedder(collection)
             self._check_filled(collection)
             self._checked.add(collection.uid)
         return collection

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from app.errors import CatalogError, CollectionBusy, IngestError, IngestStopped, NotFound, printable
+from app.errors import CatalogError, CollectionBusy, IngestError, IngestStopped, printable
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.capture import lacking
 from app.ingestion.draft import uncut
@@ -77,21 +77,19 @@ class Ingest:
         if self._options.dry_run:
             self._rehearse(named)
         else:
-            with self._alone() as collection, self._recorded(collection):
+            assert self._collection is not None
+            alone = self._library.catalog.alone_with(self._collection.name, self._waiting)
+            with self._alone(alone) as collection, self._recorded(collection):
                 self._ingest(collection, named)
         return self.result
 
     def run_named(self, files: Mapping[Path, str]) -> IngestResult:
-        """The same, of files that are documents by these names. Raises NotFound where another collection has the name
-        of this one by now.
-        """
+        """The same, of files that are documents by these names, into this collection whatever it is called by now."""
         assert self._collection is not None and not self._options.dry_run and not self._options.prune
-        self._started, wanted = perf_counter(), self._collection
-        with self._alone() as collection:
-            if collection.id != wanted.id:
-                raise NotFound(f"the collection that was called {wanted.name!r} is not there")
-            with self._recorded(collection):
-                self._ingest(collection, (), files)
+        self._started = perf_counter()
+        alone = self._library.catalog.alone_as(self._collection, self._waiting)
+        with self._alone(alone) as collection, self._recorded(collection):
+            self._ingest(collection, (), files)
         return self.result
 
     def stop(self) -> None:
@@ -106,14 +104,15 @@ class Ingest:
 
     # -- around it --------------------------------------------------------------------------------------------------
 
+    @property
+    def _waiting(self) -> Tell | None:
+        return self._tell if self._options.wait else None
+
     @contextmanager
-    def _alone(self) -> Iterator[Collection]:
+    def _alone(self, alone: AbstractContextManager[Collection]) -> Iterator[Collection]:
         """The collection under its lock, as it is then."""
-        assert self._collection is not None
-        waiting = self._tell if self._options.wait else None
         with ExitStack() as stack:
             try:
-                alone = self._library.catalog.alone_with(self._collection.name, waiting)
                 self._collection = stack.enter_context(alone)
             except CollectionBusy as error:
                 raise CollectionBusy(f"{error}, or wait for it with --wait") from error
@@ -168,10 +167,10 @@ class Ingest:
         self._tally.gone = self._gone(paths, states, survey)
         self._tally.pruned = writer.prune(list(self._tally.gone.values()))
         writer.finish()
-        learn_if_due(self._library, self._models, collection.name, wrote=self._tally.chunks > 0)
+        learn_if_due(self._library, self._models, collection, wrote=self._tally.chunks > 0)
         self._tell_of_kv(collection, survey)
         if self._options.splitter and not writer.bound:
-            kept = self._library.catalog.collections.get(collection.name).splitter
+            kept = self._library.catalog.collections.current(collection).splitter
             if kept != collection.splitter:
                 self._tally.note(
                     f"nothing was cut by {collection.splitter!r}, so new files are cut by {kept!r} as before"

@@ -51,9 +51,7 @@ class JobRun(LeasedRun):
             before = self._library.catalog.documents.find(collection, self._source)
             try:
                 result = ingest.run_named({path: self._source})
-            except (CollectionBusy, NotFound) as error:
-                if isinstance(error, NotFound) and self._collection().name == collection.name:
-                    raise  # it was not another name of the collection that was missed
+            except CollectionBusy:
                 self._wait()
                 continue
             if not result.failed:

@@ -71,7 +71,7 @@ class Library:
 
     def other_splitter(self, collection: Collection) -> str | None:
         """The one that the catalog has, where this record has another; "" where it has cut nothing."""
-        kept = self.catalog.collections.get(collection.name).splitter
+        kept = self.catalog.collections.current(collection).splitter
         if kept == collection.splitter:
             return None
         return kept if self.catalog.source(collection).position().high else ""

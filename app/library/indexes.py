@@ -111,7 +111,7 @@ def reindex(library: Library, models: Models, name: str) -> Generator[Reindexed,
             report = replace(report, sentences=report.sentences + count)
             yield report
         rebuild(library, report.collection)
-        learn_if_due(library, models, collection.name, anew=True)
+        learn_if_due(library, models, collection, anew=True)
         _sweep(library, before, report.collection)
         yield replace(report, done=True)
 

@@ -30,13 +30,15 @@ TROUBLE = (RagcacheError, ArithmeticError, LookupError, ValueError, RuntimeError
 log = logging.getLogger(__name__)
 
 
-def learn_if_due(library: Library, models: Models, name: str, *, wrote: bool = True, anew: bool = False) -> None:
+def learn_if_due(
+    library: Library, models: Models, collection: Collection, *, wrote: bool = True, anew: bool = False
+) -> None:
     """After an ingest that `wrote` chunks or none, or another change of the collection, whose lock the caller holds.
     What goes wrong is told to the log alone: chunks are found without it too. `anew`: the chunks have changed in a way
     that their number does not tell.
     """
     try:
-        collection = library.catalog.collections.get(name)
+        collection = library.catalog.collections.current(collection)
         source = library.catalog.source(collection)
         if is_due(collection, source.position().live, source.lost, wrote=wrote, anew=anew):
             _, found = learnt_from_texts(library, models, collection)
@@ -46,7 +48,7 @@ def learn_if_due(library: Library, models: Models, name: str, *, wrote: bool = T
                 found = replace(kept, chunks=found.chunks, retired=found.retired)
             library.catalog.collections.set_retrieval(collection, found.as_json())
     except TROUBLE as error:
-        log.warning("how much meaning and words count in collection %r could not be learnt: %s", name, error)
+        log.warning("how much meaning and words count in collection %r could not be learnt: %s", collection.name, error)
 
 
 def learnt_from_texts(

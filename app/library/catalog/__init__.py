@@ -21,6 +21,7 @@
 | `cache_history` | what the cache was good for: `add`, `captured`, `points`, `ever`, `reused` |
 | `source(collection)` | what the indexes of `retriever` follow |
 | `alone(*collections)` | a block in which no other process works on them, on no machine |
+| `alone_as(collection)` | the same, for that collection as it is then |
 | `alone_with(name)` | the same, for the collection that has the name then |
 
 Every method is one transaction, lasts when it returns, and raises CatalogError. `documents.replace(collection,
@@ -112,6 +113,15 @@ class Catalog:
         """
         with held(self.database, collections, waiting, self._holder):
             yield
+
+    @contextmanager
+    def alone_as(self, collection: Collection, waiting: Waiting | None = None) -> Iterator[Collection]:
+        """The same for one, as it is when its lock is held: it may be renamed before. Raises NotFound where it has been
+        deleted.
+        """
+        wanted = self.collections.current(collection)  # one that is gone has no lock any more, and is given none
+        with self.alone(wanted, waiting=waiting):
+            yield self.collections.current(wanted)
 
     @contextmanager
     def alone_with(self, name: str, waiting: Waiting | None = None) -> Iterator[Collection]:

@@ -82,6 +82,15 @@ class Collections(DatabasePart):
         with self._database.reading() as connection:
             return _find(connection, COLLECTIONS.c.id == collection_id)
 
+    def current(self, collection: Collection) -> Collection:
+        """The same as it is by now, whatever it is called. Raises NotFound where it has been deleted, and tells of no
+        other: who asks for it may be told of it alone.
+        """
+        found = self.with_id(collection.id)
+        if found is None:
+            raise NotFound("the collection that was asked for has been deleted meanwhile")
+        return found
+
     def all(self) -> list[Collection]:
         """All, by name."""
         with self._database.reading() as connection:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from app.errors import Conflict
+from app.ingestion import IngestOptions
+from app.ingestion.ingest import Ingest
 from app.ingestion.job_run import JobRun
 from app.ingestion.queue import IngestQueue, QueueFull
 from app.library import Library
 from app.library.catalog.records import Collection
+from app.models import Models
 from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, held, send
 from tests.waiting import wait_until
 
@@ -60,6 +64,17 @@ def test_a_collection_that_others_work_on_holds_up_no_other(
         assert ended(library, send(queue, other, "harbour.txt", TEXT)).state == "done"
         assert library.catalog.jobs.get(first.id, None).state in ("queued", "running")
     assert (ended(library, first).state, library.catalog.jobs.get(first.id, None).attempts) == ("done", 1)
+
+
+def test_a_file_goes_into_its_collection_whatever_that_is_called_by_then(
+    library: Library, models: Models, collection: Collection, tmp_path: Path
+) -> None:
+    (path := tmp_path / "harbour.txt").write_bytes(TEXT)
+    ingest = Ingest(library, models, collection, IngestOptions(workers=1))
+    library.catalog.collections.rename(collection, "old")
+    other = library.collection_or_new("shelf")
+    assert ingest.run_named({path: "sent:harbour.txt"}).added == 1
+    assert [len(library.catalog.documents.all(one)) for one in (collection, other)] == [1, 0]
 
 
 def test_who_tries_many_again_is_bound_as_who_sends_them(

@@ -42,7 +42,7 @@ def shares(library: Library) -> LearntFusion:
 
 def test_a_collection_learns_from_its_own_texts(library: Library, models: Models) -> None:
     put_sentences(library, models, "/books/units.txt", by_words())
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     found = shares(library)
     assert (found.by, found.chunks, found.figures["sampled"]) == (COLLECTION, 24, 24)
     assert found.vector_share < 0.3
@@ -51,19 +51,19 @@ def test_a_collection_learns_from_its_own_texts(library: Library, models: Models
 
 def test_where_words_are_useless_it_says_so(library: Library, models: Models) -> None:
     put_sentences(library, models, "/books/things.txt", by_meaning())
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     assert shares(library).vector_share == pytest.approx(2 / 3)
 
 
 def test_few_chunks_leave_it_at_half_until_there_are_more(library: Library, models: Models) -> None:
     put_sentences(library, models, "/books/few.txt", by_words(12))
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     assert (shares(library).vector_share, shares(library).chunks) == (0.5, 12)
     put_sentences(library, models, "/books/more.txt", by_words(23)[12:])
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     assert shares(library).chunks == 12, "not for a few chunks more"
     put_sentences(library, models, "/books/last.txt", by_words(24)[23:])
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     assert shares(library).chunks == 24
     assert shares(library).vector_share < 0.3
 
@@ -71,7 +71,7 @@ def test_few_chunks_leave_it_at_half_until_there_are_more(library: Library, mode
 def test_what_another_collection_loses_is_no_change_of_this_one(library: Library, models: Models) -> None:
     """Retirements are numbered over all collections."""
     put_sentences(library, models, "/books/units.txt", by_words())
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     before = shares(library)
     other = make_collection(library, "other")
     for edition in range(30):
@@ -81,24 +81,24 @@ def test_what_another_collection_loses_is_no_change_of_this_one(library: Library
     collection = library.collection()
     assert library.catalog.source(collection).position().retired > 2 * before.chunks
     assert library.catalog.source(collection).lost(0) == 1
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     assert kept(library) == before
 
 
 def test_a_sample_that_tells_less_replaces_nothing(library: Library, models: Models) -> None:
     """As where the chunks of most documents have no sentences: `ragcache tune` has embedded them for it, once."""
     put_sentences(library, models, "/books/units.txt", by_words(42))
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     before = shares(library)
     put_sentences(library, models, "/books/more.txt", by_words(84)[42:])
     with library.catalog.database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM sentences WHERE chunk_id > 20")
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     after = shares(library)
     assert (after.vector_share, after.figures) == (before.vector_share, before.figures)
     assert after.figures["sampled"] == 42
     assert after.chunks == 84, "and no sample is taken until as many are new again"
-    learn_if_due(library, models, "default", anew=True)
+    learn_if_due(library, models, library.catalog.collections.get("default"), anew=True)
     assert shares(library).figures["sampled"] == 20
 
 
@@ -106,7 +106,7 @@ def test_what_questions_have_told_stays(library: Library, models: Models) -> Non
     put_sentences(library, models, "/books/units.txt", by_words())
     told = LearntFusion(0.8, "rank", QUESTIONS, 1)
     library.catalog.collections.set_retrieval(library.collection(), told.as_json())
-    learn_if_due(library, models, "default", anew=True)
+    learn_if_due(library, models, library.catalog.collections.get("default"), anew=True)
     assert kept(library) == told
 
 
@@ -119,7 +119,7 @@ def test_the_same_chunks_teach_the_same(library: Library, models: Models) -> Non
 
 def test_an_empty_collection_learns_nothing(library: Library, models: Models) -> None:
     library.collection_or_new()
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     assert kept(library) is None
 
 
@@ -142,7 +142,7 @@ def test_what_goes_wrong_is_only_told(
 
     monkeypatch.setattr("app.library.learning.balance", fail)
     with caplog.at_level(logging.WARNING):
-        learn_if_due(library, models, "default")
+        learn_if_due(library, models, library.catalog.collections.get("default"))
     assert "could not be learnt" in caplog.text
     assert "no vectors today" in caplog.text
     assert kept(library) is None
@@ -186,7 +186,7 @@ def test_sentences_that_a_reindexing_adds_are_learnt_from(library: Library, mode
     put_sentences(library, models, "/books/units.txt", by_words())
     with library.catalog.database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM sentences")
-    learn_if_due(library, models, "default")
+    learn_if_due(library, models, library.catalog.collections.get("default"))
     assert (shares(library).vector_share, shares(library).figures["sampled"]) == (0.5, 0)
     list(reindex(library, models, "default"))
     assert shares(library).figures["sampled"] == 24

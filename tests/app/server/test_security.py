@@ -14,6 +14,7 @@ import pytest
 from app import RagPipeline, Settings
 from app.errors import CatalogError, NotFound
 from app.library.catalog import open_catalog
+from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits
 from app.server import conversations
 from app.server.callers import Caller
@@ -124,6 +125,24 @@ def test_a_question_that_waits_is_not_answered_from_another_collection_of_its_na
     with pytest.raises(NotFound) as missing:
         starts[0]()
     assert "default" not in str(missing.value), "nor are others named"
+
+
+def test_a_collection_that_is_renamed_while_it_is_asked_answers_and_tells_of_no_other(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collections = service.catalog.collections
+    own, with_id = collections.get("default"), collections.with_id
+
+    def renamed_behind(collection_id: int) -> Collection | None:
+        found = with_id(collection_id)
+        collections.rename(own, "away")
+        return found
+
+    starts, _ = chat_starts(
+        service, Caller("anna", collections=frozenset([own.id])), question(service, ("user", "Who designed it?"))
+    )
+    monkeypatch.setattr(collections, "with_id", renamed_behind)
+    assert starts[0]().answer.citations
 
 
 def test_no_kv_that_has_seen_a_clients_own_system_text_serves_others(service: Service) -> None:

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.errors import CatalogError, CollectionBusy
+from app.errors import CatalogError, CollectionBusy, NotFound
 from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.records import Collection
 from app.settings import Settings
@@ -118,6 +118,17 @@ def test_the_lock_is_that_of_whoever_has_the_name_by_then(
         assert not future.done()
         second.close()
         assert future.result(60) == new.id != collection.id
+
+
+def test_the_lock_of_a_collection_is_its_own_whatever_it_is_called(catalog: Catalog, collection: Collection) -> None:
+    catalog.collections.rename(collection, "renamed")
+    make_collection(catalog)
+    with catalog.alone_as(collection) as found:
+        assert (found.id, found.name) == (collection.id, "renamed")
+    catalog.collections.delete(collection)
+    with pytest.raises(NotFound) as missing, catalog.alone_as(collection):
+        pass
+    assert "default" not in str(missing.value), "nor are others named"
 
 
 def test_only_a_run_that_holds_no_lock_was_interrupted(
