@@ -2,8 +2,9 @@
 order and number.
 
 A cache belongs to its owner, and its KV is within its owner's border. SQL says what there is: a row is written before
-its KV is, and goes before it, so what a killed process leaves is a cache that can be deleted, or KV of nobody, which
-`ragcache cache prune` finds. What has lost its KV is computed again by the prompt that uses it.
+its KV is, and goes before it but behind its pins, so what a killed process leaves is a cache that can be deleted, or KV
+of nobody that nobody pins, which `ragcache cache prune` finds. What has lost its KV is computed again by the prompt
+that uses it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -113,15 +114,20 @@ class Contexts:
         return [Chunk(tuple(ids), found.border) for _, ids in chunks]
 
     def expire(self, cache_id: str, owner: str = "") -> None:
-        """With its KV, as far as nobody else has the same text within the same border."""
+        """With its KV, as far as nobody else has the same text within the same border. Raises StoreError where its pins
+        cannot be taken away: it is still there then.
+        """
         self._drop(self._rows.get(cache_id, owner))
 
     def sweep(self) -> int:
-        """End all whose time has come -> how many."""
+        """End all whose time has come -> how many. One whose pins cannot be taken away comes again."""
         expired = self._rows.expired()
         for one in expired:
-            with suppress(NotFound):  # another process was quicker
-                self._drop(one)
+            try:
+                with suppress(NotFound):  # another process was quicker
+                    self._drop(one)
+            except StoreError as error:
+                log.warning("the context cache %s is still there, though its time has come: %s", one.id, error)
         return len(expired)
 
     # -- parts ------------------------------------------------------------------------------------------------------
@@ -171,18 +177,31 @@ class Contexts:
             cache.store.pin(variant.key, owner=_pinner(made), seconds=ttl)
 
     def _drop(self, cache: ContextCache) -> None:
-        """SQL first: from then on nobody finds it."""
+        """Pins first, which name it: behind its row nobody could take them away. Then SQL: from then on nobody finds
+        it.
+        """
         with self._lock:
             others = self._rows.chunks_within(cache.border)
             own = _hashes(others.pop(cache.id, []))
+            if cache.pinned and may_have_kv(self._settings):
+                self._unpin(cache, own)
             self._rows.delete(cache.id, None)
             gone = own - _hashes(chunk for chunks in others.values() for chunk in chunks)
             if not cache.border:
                 gone &= self._library.catalog.orphans.unused(gone)
             if may_have_kv(self._settings):
-                self._drop_kv(cache, gone, own - gone)
+                self._drop_kv(cache, gone)
 
-    def _drop_kv(self, cache: ContextCache, gone: set[str], left: set[str]) -> None:
+    def _unpin(self, cache: ContextCache, chunks: Iterable[str]) -> None:
+        """Behind whatever System segment it was made: another may have been set since."""
+        store, model = self._models.store, cache.model
+        keys = [key for one in chunks for key in store.everywhere(VariantKey(model, "", (), one, border=cache.border))]
+        own = [key for key in keys if key.fingerprint == model]
+        systems = {self._models.template.system().hash, *(key.system for key in own)}
+        for key in (*own, *(system_address(model, one, cache.border) for one in systems)):
+            store.pin(key, False, owner=_pinner(cache))
+
+    def _drop_kv(self, cache: ContextCache, gone: set[str]) -> None:
         """Of whatever engine and behind all System segments, and what was computed over it, all within the border."""
         store, system = self._models.store, self._models.template.system().hash
         try:
@@ -191,11 +210,6 @@ class Contexts:
             for key in store.seeing(gone) if gone else ():
                 if key.border == cache.border:
                     store.delete(key)
-            if cache.pinned:
-                first = VariantKey(cache.model, system, (), "", border=cache.border)
-                kept = [info.key for chunk in left for info in store.variants(replace(first, chunk=chunk).family)]
-                for key in (system_address(cache.model, system, cache.border), *kept):
-                    store.pin(key, False, owner=_pinner(cache))
         except StoreError as error:
             log.warning(
                 "KV of the context cache %s was not deleted, `ragcache cache prune` does it: %s", cache.id, error

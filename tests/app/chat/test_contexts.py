@@ -161,27 +161,6 @@ def test_a_sweeper_ends_what_nobody_asks_for(
     assert pipeline.library.catalog.context_caches.chunks_within(None) == {}
 
 
-def test_what_is_pinned_stays_until_it_expires(tiny_folder: Path, tmp_path: Path) -> None:
-    settings = Settings(
-        model=str(tiny_folder), data_dir=tmp_path / "data", cache_dir=tmp_path / "cache", ram_bytes=0, disk_bytes=48_000
-    )
-    with RagPipeline(settings) as pipeline:
-        pinned = make(pipeline.contexts, TEXTS[0], pinned=True)
-        loose = make(pipeline.contexts, TEXTS[1])
-        for number in range(30):
-            make(pipeline.contexts, f"{OTHER} {number}")
-        assert (len(stored(pipeline, TEXTS[0])), stored(pipeline, TEXTS[1])) == (1, [])
-        assert len(pipeline.contexts.segments(loose)) == 1  # a prompt computes it
-        with pytest.raises(ConfigError, match="pin less"):
-            make(pipeline.contexts, *(f"{OTHER} {number}" for number in range(20)), pinned=True)
-        again = make(pipeline.contexts, TEXTS[0])
-        pipeline.contexts.expire(pinned)
-        for number in range(30):
-            make(pipeline.contexts, f"{OTHER} {number} again")
-        assert stored(pipeline, TEXTS[0]) == []  # the other cache has not pinned it
-        assert len(pipeline.contexts.segments(again)) == 1
-
-
 def test_one_owner_has_so_many_and_so_much(tiny_folder: Path, tmp_path: Path) -> None:
     settings = Settings(
         model=str(tiny_folder), data_dir=tmp_path / "data", cache_dir=tmp_path / "cache", context_caches=2,
