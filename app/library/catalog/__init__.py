@@ -53,7 +53,7 @@ from app.library.catalog.chunks import Chunks
 from app.library.catalog.collections import Collections, IngestRuns
 from app.library.catalog.context_caches import ContextCaches
 from app.library.catalog.conversations import Conversations
-from app.library.catalog.database import Database, database_url, refuse_network
+from app.library.catalog.database import BESIDE, Database, database_url, refuse_network
 from app.library.catalog.documents import Documents
 from app.library.catalog.failures import told
 from app.library.catalog.jobs import Jobs
@@ -180,7 +180,7 @@ def open_catalog(settings: Settings, busy_seconds: float = 30.0) -> Catalog:
 
     `busy_seconds` is how long a change waits for those of others.
     """
-    database = Database(database_url(settings), busy_seconds)
+    database = Database(database_url(settings), busy_seconds, threads=settings.serve_concurrent + BESIDE)
     try:
         backup = upgrade(database, settings.backups)
     except CatalogError:

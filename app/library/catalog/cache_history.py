@@ -104,11 +104,11 @@ def _tally(row: Sequence[Any]) -> CacheTally:
 
 
 def _locked(connection: Connection, collections: Iterable[int]) -> set[int]:
-    """Those that are there, and stay until the end of the transaction; others that add to them wait."""
+    """Those that are there, and stay until the end of the transaction; others that add to them wait, and no more."""
     found = set[int]()
     for batch in batches(sorted(collections)):
         query = select(COLLECTIONS.c.id).where(COLLECTIONS.c.id.in_(batch)).order_by(COLLECTIONS.c.id)
-        found.update(connection.scalars(query.with_for_update()))
+        found.update(connection.scalars(query.with_for_update(key_share=True)))
     return found
 
 

@@ -52,14 +52,18 @@ def source_key(source: str) -> str:
     return hashlib.sha256(escape(source).encode()).hexdigest()
 
 
-def lock(connection: Connection, collection: Collection) -> None:
+def lock(connection: Connection, collection: Collection, *, whole: bool = False) -> None:
     """Take the collection for this transaction, as the caller knows it.
 
     Ids and vectors of another history do not belong into it: another process may have embedded it anew, or restored an
     older catalog, since the caller began.
+
+    Jobs, conversations and whatever else refers to it can come meanwhile: a long document takes half a minute. `whole`:
+    these wait too, as they must where it is deleted or renamed.
     """
     columns = select(COLLECTIONS.c.uid, COLLECTIONS.c.embedder_fingerprint, COLLECTIONS.c.dimension)
-    now = connection.execute(columns.where(COLLECTIONS.c.id == collection.id).with_for_update()).one_or_none()
+    held = columns.where(COLLECTIONS.c.id == collection.id).with_for_update(key_share=not whole)
+    now = connection.execute(held).one_or_none()
     if now is None:
         raise CatalogError(f"collection {collection.id} is gone: somebody has deleted it meanwhile")
     if tuple(now) != (collection.uid, collection.embedder_fingerprint, collection.dimension):

@@ -100,7 +100,7 @@ class Collections(DatabasePart):
     def rename(self, collection: Collection, name: str) -> None:
         check_name(name)
         with self._database.writing() as connection:
-            lock(connection, collection)
+            lock(connection, collection, whole=True)
             _refuse_taken(connection, name, collection.id)
             _change(connection, collection.id, {"name": name})
 
@@ -180,7 +180,7 @@ class Collections(DatabasePart):
         """With all documents and conversations. The files of its indexes and the KV of the orphans are the caller's."""
         own = CHUNKS.c.collection_id == collection.id
         with self._database.writing() as connection:
-            lock(connection, collection)
+            lock(connection, collection, whole=True)
             hashes = set(connection.scalars(select(CHUNKS.c.token_hash).where(own).distinct()))
             documents = select(func.count()).select_from(DOCUMENTS)
             count = connection.scalar(documents.where(DOCUMENTS.c.collection_id == collection.id)) or 0

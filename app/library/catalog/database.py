@@ -26,6 +26,8 @@ from ragcache.host import MOUNTS, carry_over, network_file_system
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"
 MOMENT_S = 2.0
+KEPT = 16  # connections to PostgreSQL that stay open; others are closed when they are given back
+BESIDE = 80  # threads of a server beside those that answer: 32 for files and keys, 40 of its routes, and those behind
 BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
@@ -83,13 +85,15 @@ class Database:
     a transaction that reads first and then writes could otherwise fail in the middle, when somebody else wrote then.
     """
 
-    def __init__(self, url: URL, busy_seconds: float = 30.0, mounts: Path = MOUNTS):
-        """Connects to nothing yet. Raises CatalogError for an SQLite file on a network file system."""
+    def __init__(self, url: URL, busy_seconds: float = 30.0, mounts: Path = MOUNTS, threads: int = BESIDE):
+        """Connects to nothing yet. Raises CatalogError for an SQLite file on a network file system. `threads`: so many
+        have a connection to PostgreSQL each, or those would wait who wait for nobody's row.
+        """
         self.url = url
         if self.path is not None:
             refuse_network(self.path, mounts)
         self.busy_seconds = busy_seconds
-        self._engine = _create(url, busy_seconds)
+        self._engine = _create(url, busy_seconds, threads)
         # SQLite lets in whoever happens to ask in the right moment: one thread of many could wait until it gives up.
         self._turn = RLock()
         self.held: dict[int, int] = {}  # sessions of PostgreSQL with locks of collections: see locks.py
@@ -232,7 +236,7 @@ def _let_go(session: Any) -> None:
         os.close(nothing)
 
 
-def _create(url: URL, busy_seconds: float) -> Engine:
+def _create(url: URL, busy_seconds: float, threads: int) -> Engine:
     # The texts of users do not belong into error messages and logs.
     if url.drivername == "sqlite":
         engine = create_engine(url, hide_parameters=True, connect_args={"timeout": busy_seconds})
@@ -245,6 +249,9 @@ def _create(url: URL, busy_seconds: float) -> Engine:
     return create_engine(
         url.update_query_dict({"connect_timeout": "10"}) if "connect_timeout" not in url.query else url,
         hide_parameters=True,
+        pool_size=min(KEPT, threads),
+        max_overflow=max(0, threads - KEPT),
+        pool_timeout=busy_seconds,
         pool_pre_ping=True,  # a server that was started again has forgotten the pooled connections
     )
 

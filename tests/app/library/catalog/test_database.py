@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -12,7 +13,8 @@ from pydantic import SecretStr
 
 from app.errors import CatalogError
 from app.library.catalog import Catalog, open_catalog
-from app.library.catalog.database import Database, database_url
+from app.library.catalog.chunks import lock, remove_documents
+from app.library.catalog.database import BESIDE, Database, database_url
 from app.library.catalog.records import Collection
 from app.settings import Settings
 from tests.app.library.catalog.samples import document, make_collection
@@ -127,3 +129,29 @@ def test_a_server_that_was_started_again_is_met_again(postgres_url: str) -> None
             other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
                           "AND datname = current_database()")  # fmt: skip
         assert catalog.collections.all() == []
+
+
+def test_what_belongs_to_a_collection_comes_while_a_document_is_written(postgres_url: str) -> None:
+    with open_catalog(url_of(postgres_url), busy_seconds=1.0) as catalog:
+        collection = make_collection(catalog)
+        made = catalog.documents.replace(collection, *document(["a"]))
+        with catalog.database.writing() as connection:
+            remove_documents(connection, collection.id, [made.document_id])
+            lock(connection, collection)
+            assert catalog.conversations.create(collection).collection_id == collection.id
+            assert catalog.jobs.create(collection, {"size": 1}).state == "queued"
+            with pytest.raises(CatalogError, match="keeps it locked"):
+                catalog.collections.rename(collection, "other")
+        with catalog.database.writing() as connection:
+            lock(connection, collection, whole=True)
+            with pytest.raises(CatalogError, match="keeps it locked"):
+                catalog.conversations.create(collection)
+        catalog.collections.delete(collection)
+
+
+def test_each_thread_of_a_server_has_a_connection(postgres_url: str) -> None:
+    """One that waits for a row holds its own."""
+    settings = url_of(postgres_url)
+    with open_catalog(settings, busy_seconds=0.1) as catalog, ExitStack() as held:
+        for _ in range(settings.serve_concurrent + BESIDE - 16):  # the server of the tests has 97 for all
+            held.enter_context(catalog.database.reading())
