@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Text, and_, bindparam, delete, func, insert, or_, select, update
 
-from app.errors import CatalogError
+from app.errors import CatalogError, NotFound
 from app.library.catalog.database import DatabasePart, batches, stored
 from app.library.catalog.kept_rows import SEQUENCES
 from app.library.catalog.locks import check_held
@@ -65,7 +65,7 @@ def lock(connection: Connection, collection: Collection, *, whole: bool = False)
     held = columns.where(COLLECTIONS.c.id == collection.id).with_for_update(key_share=not whole)
     now = connection.execute(held).one_or_none()
     if now is None:
-        raise CatalogError(f"collection {collection.id} is gone: somebody has deleted it meanwhile")
+        raise NotFound(f"collection {collection.id} is gone: somebody has deleted it meanwhile")
     if tuple(now) != (collection.uid, collection.embedder_fingerprint, collection.dimension):
         raise CatalogError(
             f"collection {collection.name!r} was embedded again or restored meanwhile by another process, and nothing "

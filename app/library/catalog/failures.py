@@ -13,13 +13,13 @@ from json import JSONDecodeError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.errors import CatalogError
+from app.errors import CatalogError, NotFound
 
 FULL = "its disk is full. Free some space and try again: nothing is lost"
 READ_ONLY = "it cannot be written. Make the file and its folder writable, or choose another with RAGCACHE_DATA_DIR"
 LOCKED = "another process keeps it locked. Try again when that one is done"
 DAMAGED = "its file is damaged. `ragcache db restore FILE` puts a copy in its place: see the folder `backups` beside it"
-GONE = "what this belongs to is not there. Somebody has deleted it meanwhile"
+GONE = "what this belongs to is not there: somebody has deleted it meanwhile"
 DAMAGE = (zlib.error, JSONDecodeError, UnicodeDecodeError)  # of values that no database looks into: see tables.py
 # By the primary name of the result code; the extended ones start with it.
 SQLITE: Mapping[str, str] = {
@@ -69,7 +69,9 @@ CONNECTING: Mapping[str, str] = {
 
 @contextmanager
 def told(where: str, *more: type[Exception]) -> Iterator[None]:
-    """Failures of the database inside the block become a CatalogError about `where`, a name without a password."""
+    """Failures of the database inside the block become a CatalogError about `where`, a name without a password; that
+    what a row belongs to is gone is none of the database's, and NotFound.
+    """
     failures: tuple[type[Exception], ...] = (
         *(DBAPIError, PoolTimeout, sqlite3.Error, OverflowError),  # the last of an id that no database can be asked for
         *(*DAMAGE, *_postgresql_errors(), *more),
@@ -77,7 +79,9 @@ def told(where: str, *more: type[Exception]) -> Iterator[None]:
     try:
         yield
     except failures as error:
-        raise CatalogError(f"cannot use the catalog {where}: {_reason(error)}") from error
+        if (reason := _reason(error)) == GONE:
+            raise NotFound(GONE) from error
+        raise CatalogError(f"cannot use the catalog {where}: {reason}") from error
 
 
 def _reason(error: Exception) -> str:

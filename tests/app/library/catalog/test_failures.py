@@ -6,7 +6,7 @@ import sqlite3
 import tempfile
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import text
 
-from app.errors import CatalogError
+from app.errors import CatalogError, NotFound
 from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.database import Database, database_url
 from app.library.catalog.failures import POSTGRESQL, told
@@ -177,11 +177,27 @@ def test_a_lock_that_is_held_too_long(settings: Settings, catalog: Catalog, coll
     assert catalog.documents.states(collection) == {}
 
 
-@pytest.mark.parametrize("code", [code for code in POSTGRESQL if len(code) == 5])
+@pytest.mark.parametrize("code", [code for code in POSTGRESQL if len(code) == 5 and code != "23503"])
 def test_what_postgresql_says_is_told(code: str) -> None:
     with pytest.raises(CatalogError, match=r"^cannot use the catalog here: ") as failed, told("here"):
         raise psycopg.errors.lookup(code)("in its own words")
     assert str(failed.value).endswith(POSTGRESQL[code])
+
+
+def test_what_comes_for_a_collection_that_is_gone_is_told_so(catalog: Catalog, collection: Collection) -> None:
+    """Between a look at it and the row that belongs to it: the database is not to blame, and no path is told."""
+    catalog.collections.delete(collection)
+    comes: list[Callable[[], object]] = [
+        partial(catalog.jobs.create, collection, {"size": 1}),
+        partial(catalog.conversations.create, collection),
+        partial(catalog.runs.start, collection),
+        partial(catalog.collections.rename, collection, "other"),
+        partial(catalog.documents.replace, collection, *document(["a"])),
+    ]
+    for come in comes:
+        with pytest.raises(NotFound, match="somebody has deleted it meanwhile") as missing:
+            come()
+        assert catalog.where not in str(missing.value)
 
 
 @pytest.mark.parametrize(
