@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from app.chat.messages import Resolve
 from app.errors import NotFound
 from app.library import Library
 from app.library.catalog.serving_records import ContextCache
@@ -112,6 +114,10 @@ class Contexts:
         chunks = self._rows.chunks(cache_id, owner)
         self._rows.touch(cache_id, owner)
         return [Chunk(tuple(ids), found.border) for _, ids in chunks]
+
+    def resolver(self, owner: str = "") -> Resolve:
+        """`segments`, for one request: each is looked at once, however often its messages and choices name it."""
+        return lru_cache(None)(partial(self.segments, owner=owner))
 
     def expire(self, cache_id: str, owner: str = "") -> None:
         """With its KV, as far as nobody else has the same text within the same border. Raises StoreError where its pins

@@ -60,7 +60,7 @@ class ContextVerbs:
         from app.chat.chat import ChatOptions
 
         options = ChatOptions(max_tokens, sampling, stop, linker)
-        return self.chat.start(turns_of(messages), options, self.contexts.segments).answer
+        return self.chat.start(turns_of(messages), options, self.contexts.resolver()).answer
 
     def expire_cache(self, cache_id: str) -> None:
         """With its KV, as far as nobody else has the same text. Raises NotFound."""

@@ -14,7 +14,6 @@ from app.answering.stream import AnswerStream
 from app.cachecare.budgets import Budgets
 from app.cachecare.history import CacheRecorder
 from app.chat.contexts import Sweeper
-from app.chat.messages import Resolve
 from app.ingestion.queue import IngestQueue
 from app.library.catalog import Catalog
 from app.models import BUNDLED
@@ -66,10 +65,6 @@ class Service:
 
     def bytes_of(self, token: int) -> bytes:
         return self.pipeline.answering.template.vocabulary.bytes_of(token)
-
-    def resolver(self, owner: str) -> Resolve:
-        """Of the context caches of whoever asks."""
-        return partial(self.contexts.segments, owner=owner)
 
     def start(self) -> None:
         """Loads the models on a thread of their own; requests that come meanwhile wait for them."""

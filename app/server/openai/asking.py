@@ -64,7 +64,7 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
     if name is None:
         chat = service.pipeline.chat
         options = ChatOptions(most, None, body.stops, body.linker, caller.border, together_of(body))
-        resolve = service.resolver(caller.id)
+        resolve = service.contexts.resolver(caller.id)
         starts = [partial(chat.start, turns, replace(options, sampling=one), resolve) for one in samplings]
         return [partial(service.watched, start) for start in starts], False
     collection = caller.collection(service, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -10,6 +11,12 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.chat.contexts import ContextRequest
+from app.library.catalog.serving_records import ContextCache
+from app.server.callers import Caller
+from app.server.openai.asking import chat_starts
+from app.server.openai.schemas import ChatRequest
+from app.server.service import Service
+from tests.app.server.serving import beside
 
 PATH = "/v1/context_caches"
 TEXTS = ["The tower was built in 1846, of granite.", "Three keepers lived there."]
@@ -30,6 +37,28 @@ def test_a_cache_is_made_listed_and_expired(client: httpx2.Client) -> None:
         assert client.delete(path).json() == {"id": one["id"], "object": "context_cache", "deleted": True}
         assert (client.get(path).status_code, client.delete(path).status_code) == (404, 404)
     assert client.get(PATH).json()["data"] == []
+
+
+def test_a_request_looks_at_each_once(sampled: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever names it how often: a body of 8 MiB may in thousands of parts, for each of its choices."""
+    service = Service(beside(sampled, tmp_path))
+    looks, rows = list[str](), service.catalog.context_caches
+    look = rows.get
+
+    def counted(cache_id: str, owner: str | None) -> ContextCache:
+        looks.append(cache_id)
+        return look(cache_id, owner)
+
+    try:
+        made = service.contexts.create(ContextRequest(tokens=[[5]]), "anna", Caller("anna").border).id
+        monkeypatch.setattr(rows, "get", counted)
+        said = [{"type": "context_cache", "cache_id": made}] * 20 + [{"type": "text", "text": "Who?"}]
+        body = ChatRequest(model=service.model, messages=[{"role": "user", "content": said}], max_tokens=1, n=3)
+        starts, _ = chat_starts(service, Caller("anna"), body)
+        assert [len(start().answer.report.chunks) for start in starts] == [20] * 3
+        assert looks == [made]
+    finally:
+        service.close()
 
 
 def test_a_text_is_split(client: httpx2.Client) -> None:
