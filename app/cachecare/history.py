@@ -1,4 +1,5 @@
-"""What answers had of the cache is written down behind them: on a thread of its own, since it may wait for a disk.
+"""What answers had of the cache is written down behind them, and when keys and context caches were last used: on a
+thread of its own, since it may wait for a disk.
 
 A saving is told where it was measured, which takes the same prompt without cache, or where the engine's running rates
 tell what that would have taken; each apart from the other, and nothing where neither is.
@@ -72,6 +73,7 @@ class CacheRecorder:
 
     def write(self) -> None:
         """What cannot be written now waits for the next time."""
+        self._catalog.write_uses()
         with self._lock:
             tallies, uses = dict(self._tallies), dict(self._uses)
             self._tallies.clear()

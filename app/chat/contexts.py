@@ -112,7 +112,7 @@ class Contexts:
         if found.model != self._models.cache.engine.spec.fingerprint:
             raise NotFound(f"the context cache {cache_id!r} is another model's: make it again")
         chunks = self._rows.chunks(cache_id, owner)
-        self._rows.touch(cache_id, owner)
+        self._rows.uses.note(cache_id, found.used)
         return [Chunk(tuple(ids), found.border) for _, ids in chunks]
 
     def resolver(self, owner: str = "") -> Resolve:

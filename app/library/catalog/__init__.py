@@ -17,8 +17,9 @@
 | `runs` | `start`, `finish`, `newest` |
 | `keys` | of a server: `create`, `get`, `all`, `any`, `revoke`, `verify`, `known` |
 | `jobs` | `create`, `get`, `all`, `cancel`, `retry`, `forget`; of workers `claim`, `renew`, `progress`, `finish`, … |
-| `context_caches` | `create`, `get`, `chunks`, `all`, `touch`, `prolong`, `delete`, `expired` |
+| `context_caches` | `create`, `get`, `chunks`, `all`, `prolong`, `delete`, `expired` |
 | `cache_history` | what the cache was good for: `add`, `captured`, `points`, `ever`, `reused` |
+| `write_uses()` | when keys and context caches were last used, behind those who use them |
 | `source(collection)` | what the indexes of `retriever` follow |
 | `alone(*collections)` | a block in which no other process works on them, on no machine |
 | `alone_as(collection)` | the same, for that collection as it is then |
@@ -136,6 +137,13 @@ class Catalog:
                     yield found
                     return
 
+    def write_uses(self) -> None:
+        """When keys and context caches were last used: for a thread that nobody waits for. Else it is done at the
+        end.
+        """
+        self.keys.uses.write()
+        self.context_caches.uses.write()
+
     def discard_lock(self, collection: Collection) -> None:
         """Of a collection that is gone, behind its `alone`. Whoever waits for it finds out then."""
         discard(self.database, collection.id)
@@ -148,6 +156,7 @@ class Catalog:
         return "another process"
 
     def close(self) -> None:
+        self.write_uses()
         self.database.close()
 
     def __enter__(self) -> Self:

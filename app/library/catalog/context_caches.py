@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, true, update
 
-from app.errors import CatalogError, NotFound
-from app.library.catalog.database import DatabasePart
+from app.errors import NotFound
+from app.library.catalog.database import Database, DatabasePart
+from app.library.catalog.last_uses import LastUses
 from app.library.catalog.serving_records import ContextCache
 from app.library.catalog.serving_tables import CONTEXT_CACHES
 from app.library.catalog.tables import now
 
-USES = timedelta(minutes=1)  # between two that are written down
 _COLUMNS = [CONTEXT_CACHES.c[name] for name in ContextCache.__dataclass_fields__]
 
 
 class ContextCaches(DatabasePart):
-    """`owner` None is everybody. The KV of what is deleted here is the caller's to delete."""
+    """`owner` None is everybody. The KV of what is deleted here is the caller's to delete. What is used is noted in
+    `uses`.
+    """
+
+    def __init__(self, database: Database):
+        super().__init__(database)
+        self.uses = LastUses(database, CONTEXT_CACHES, CONTEXT_CACHES.c.used)
 
     def create(
         self,
@@ -71,14 +76,6 @@ class ContextCaches(DatabasePart):
         with self._database.reading() as connection:
             rows = connection.execute(select(CONTEXT_CACHES.c.id, CONTEXT_CACHES.c.chunks).where(own))
             return {row.id: list(row.chunks) for row in rows}
-
-    def touch(self, cache_id: str, owner: str | None) -> None:
-        """It is used now; that is written once a minute at most, and where nobody else is writing. Raises NotFound."""
-        moment = now()
-        if self.get(cache_id, owner).used <= moment - USES:
-            used = update(CONTEXT_CACHES).where(_there(cache_id, owner)).values(used=moment)
-            with suppress(CatalogError), self._database.writing_at_once() as connection:
-                connection.execute(used)
 
     def prolong(self, cache_id: str, owner: str | None, expires: datetime | None) -> ContextCache:
         """It expires then, be that sooner; None: never."""

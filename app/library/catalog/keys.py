@@ -9,7 +9,6 @@ was in.
 from __future__ import annotations
 
 import hmac
-import logging
 import re
 import secrets
 import threading
@@ -17,14 +16,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import insert, select, update
 
 from app.errors import CatalogError, NotFound
 from app.library.catalog.database import Database, DatabasePart
 from app.library.catalog.digests import decoy, digest, matches
+from app.library.catalog.last_uses import LastUses
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import SCOPES, Key, KeyLimits, Scope
 from app.library.catalog.serving_tables import KEYS
@@ -33,11 +33,9 @@ from app.library.catalog.tables import now
 REMEMBERED_S = 30.0
 REMEMBERED = 1024  # keys
 CHECKS = 2  # at once: each takes 16 MiB and a core
-USES = timedelta(minutes=1)  # between two that are written down
 LONGEST_NAME = 200
 _FORM = re.compile(r"rk-([0-9a-f]{12})-([A-Za-z0-9_-]{43})")
 _COLUMNS = [KEYS.c[name] for name in Key.__dataclass_fields__]
-_log = logging.getLogger(__name__)
 
 
 class Keys(DatabasePart):
@@ -48,6 +46,7 @@ class Keys(DatabasePart):
         self._known = KnownKeys(clock)
         self._checks = threading.BoundedSemaphore(CHECKS)
         self._decoy = decoy()
+        self.uses = LastUses(database, KEYS, KEYS.c.last_used)
 
     def create(
         self,
@@ -136,7 +135,7 @@ class Keys(DatabasePart):
                 return key
             key = self._check(token, *found.groups())
         if key is not None:
-            self._note_use(key)
+            self.uses.note(key.id, key.last_used)
         return key
 
     def _check(self, token: str, key_id: str, secret: str) -> Key | None:
@@ -155,17 +154,6 @@ class Keys(DatabasePart):
         left = REMEMBERED_S if key.expires is None else (key.expires - moment).total_seconds()
         self._known.add(token, key, row.digest, min(REMEMBERED_S, left), round_)
         return key
-
-    def _note_use(self, key: Key) -> None:
-        moment = now()
-        if key.last_used is not None and moment - key.last_used < USES:
-            return
-        due = or_(KEYS.c.last_used.is_(None), KEYS.c.last_used <= moment - USES)
-        try:
-            with self._database.writing_at_once() as connection:
-                connection.execute(update(KEYS).where(KEYS.c.id == key.id, due).values(last_used=moment))
-        except CatalogError as error:  # which is no reason to send its owner away
-            _log.warning("when key %s was last used is not written down: %s", key.id, error)
 
 
 class KnownKeys:

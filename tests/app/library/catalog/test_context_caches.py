@@ -50,7 +50,6 @@ def test_foreign_expired_and_unknown_ones_are_alike(catalog: Catalog) -> None:
         for act in (
             lambda name: caches.get(name, "anna"),
             lambda name: caches.chunks(name, "anna"),
-            lambda name: caches.touch(name, "anna"),
             lambda name: caches.prolong(name, "anna", None),
         ):
             with pytest.raises(NotFound) as error:
@@ -78,10 +77,12 @@ def test_it_expires_when_its_owner_says(catalog: Catalog) -> None:
     assert catalog.context_caches.prolong(cache.id, "anna", None).expires is None
 
 
-def test_its_use_is_written_down_once_a_minute(catalog: Catalog) -> None:
+def test_its_use_is_written_down_behind_it_once_a_minute(catalog: Catalog) -> None:
     caches, cache = catalog.context_caches, make(catalog)
-    caches.touch(cache.id, "anna")
-    assert caches.get(cache.id, None).used == cache.used
-    set_rows(catalog, used=cache.used - timedelta(minutes=2))
-    caches.touch(cache.id, "anna")
-    assert caches.get(cache.id, None).used >= cache.used
+    for earlier, used in ((timedelta(), False), (timedelta(minutes=2), True)):
+        set_rows(catalog, used=cache.used - earlier)
+        known = caches.get(cache.id, "anna").used
+        caches.uses.note(cache.id, known)
+        assert caches.get(cache.id, None).used == known
+        catalog.write_uses()
+        assert (caches.get(cache.id, None).used > known) == used
