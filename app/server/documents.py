@@ -116,7 +116,8 @@ async def _received(
     except ClientDisconnect:
         raise RefusedRequest(400, "the client went away before the whole file had come") from None
     await in_thread(incoming.write, bytes(held))
-    return await in_thread(service.ingests.add, collection, file, incoming, caller.id, caller.limits)
+    async with service.changes.one(caller.id, request.receive):
+        return await in_thread(service.ingests.add, collection, file, incoming, caller.id, caller.limits)
 
 
 @router.get("")

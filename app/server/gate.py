@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from time import monotonic
 
 from starlette.requests import Request
@@ -17,7 +17,7 @@ from app.models.cores import in_thread
 from app.server.callers import Caller, check_local
 from app.server.connections import most_connections
 from app.server.key_watch import unknown_key
-from app.server.limits import KeyRates, OpenRequests
+from app.server.limits import KeyRates, OpenRequests, is_change
 from app.server.problems import RefusedRequest, refusal
 from app.server.service import Service
 from ragcache.errors import RagcacheError
@@ -45,11 +45,13 @@ class Gate:
         if scope["type"] != "http" or scope["path"] in OPEN:
             return await self._app(scope, receive, send)
         request = Request(scope)
-        with ExitStack() as over:
+        async with AsyncExitStack() as over:
             try:
                 request.state.caller = caller = await self._caller(request)
                 self._rates.count(scope, caller.id, caller.limits.requests_per_minute)
                 over.enter_context(self._open.one(caller.id))
+                if is_change(scope):
+                    receive = await over.enter_async_context(self._service.changes.one(caller.id, receive))
             except RagcacheError as error:
                 return await refusal(request, error)(scope, receive, send)
             await self._app(scope, receive, send)

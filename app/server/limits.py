@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from time import monotonic
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.problems import RefusedRequest, problem
+from app.server.queueing import GONE
 
 PAUSE_S = 15.0  # between two parts of a body
 GRACE_S = 10.0  # before it is asked how fast they come
 SLOWEST = 1024  # bytes per second
 LOOKS = 120  # at jobs in a minute, of a key with a rate
 _UPLOADS = re.compile(r"/v1/collections/.+/documents(/.*)?")
+CHANGES = 8  # of one caller at a time
+_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_ANSWERING = re.compile(r"/v1/(chat/completions|completions|embeddings|conversations/[^/]+/(messages|again|stop))")
 _JOBS = re.compile(r"/v1/jobs(/[^/]+(/events)?)?")
 
 
@@ -126,6 +130,93 @@ class OpenRequests:
             self._open[key_id] -= 1
             if not self._open[key_id]:
                 del self._open[key_id]
+
+
+def is_change(scope: Scope) -> bool:
+    """Whether it changes something from its beginning on. Answers and embeddings have their own turns, and who ends one
+    waits for nothing; of an upload the change begins when the whole file has come, which may take hours.
+    """
+    if scope["method"] not in _CHANGING or _ANSWERING.fullmatch(scope["path"]):
+        return False
+    return scope["method"] != "PUT" or not _UPLOADS.fullmatch(scope["path"])
+
+
+class ChangesAtOnce:
+    """How many requests of each caller change something at a time; his others wait, in their order. A change may wait
+    half a minute for another one, on a thread of those that answers and keys need too: who waits here has none.
+    """
+
+    def __init__(self, most: int = CHANGES):
+        self._most = most
+        self._running = Counter[str]()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    @asynccontextmanager
+    async def one(self, caller_id: str, receive: Receive) -> AsyncIterator[Receive]:
+        """As long as the block, which receives by what it is given. Raises RefusedRequest where the client goes away
+        before; amid a body this is seen when the rest of it is read.
+        """
+        coming = _Coming(receive)
+        if self._running[caller_id] < self._most:
+            self._running[caller_id] += 1
+        else:
+            await self._given(caller_id, coming)
+        try:
+            yield coming.receive
+        finally:
+            self._end(caller_id)
+
+    async def _given(self, caller_id: str, coming: _Coming) -> None:
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller_id, deque()).append(given)
+        leaving = asyncio.ensure_future(coming.end())
+        try:
+            await asyncio.wait((given, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not given.done():
+                raise RefusedRequest(GONE, "the client went away")
+        except (RefusedRequest, asyncio.CancelledError):
+            self._leave(caller_id, given)
+            raise
+        finally:
+            leaving.cancel()
+
+    def _leave(self, caller_id: str, given: asyncio.Future[None]) -> None:
+        if given.done():  # in the same moment
+            self._end(caller_id)
+            return
+        self._waiting[caller_id].remove(given)
+        if not self._waiting[caller_id]:
+            del self._waiting[caller_id]
+
+    def _end(self, caller_id: str) -> None:
+        """Whoever of his waits longest has the place from now on."""
+        if waiting := self._waiting.get(caller_id):
+            waiting.popleft().set_result(None)
+            if not waiting:
+                del self._waiting[caller_id]
+            return
+        self._running[caller_id] -= 1
+        if not self._running[caller_id]:
+            del self._running[caller_id]
+
+
+class _Coming:
+    """What comes of a request while nobody reads it."""
+
+    def __init__(self, receive: Receive):
+        self._receive = receive
+        self._kept = deque[Message]()
+
+    async def end(self) -> None:
+        """Comes when the client goes away. Of a body no more than its first part is taken."""
+        while not self._kept or not self._kept[-1].get("more_body", False):
+            self._kept.append(await self._receive())
+            if self._kept[-1]["type"] == "http.disconnect":
+                return
+        await asyncio.Event().wait()
+
+    async def receive(self) -> Message:
+        return self._kept.popleft() if self._kept else await self._receive()
 
 
 def declared(scope: Scope) -> int:

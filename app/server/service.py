@@ -20,6 +20,7 @@ from app.models import BUNDLED
 from app.pages import Pages
 from app.server.generations import ServedAnswers
 from app.server.key_watch import KeyWatch
+from app.server.limits import ChangesAtOnce
 from app.server.metrics import Metrics
 from app.server.process import UNLOADED
 from app.server.queueing import Turns
@@ -38,6 +39,7 @@ class Service:
         self.settings = settings
         self.pipeline = RagPipeline(settings)
         self.turns = Turns(settings.serve_concurrent, settings.serve_queue)
+        self.changes = ChangesAtOnce()
         self.metrics = Metrics(self)
         self.traces = open_traces()
         self.pipeline.watchers.append(self.watch)

@@ -18,7 +18,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import ArgumentError
 
 from app.errors import CatalogError
-from app.library.catalog.failures import told
+from app.library.catalog.failures import LOCKED, told
 from app.library.catalog.kept_rows import kept_rows
 from app.settings import Settings, expanded
 from ragcache.host import MOUNTS, carry_over, network_file_system
@@ -26,7 +26,8 @@ from ragcache.host import MOUNTS, carry_over, network_file_system
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"
 MOMENT_S = 2.0
-KEPT = 16  # connections to PostgreSQL that stay open; others are closed when they are given back
+# Each thread has a connection to PostgreSQL, or one that waits for nobody's row would wait for those that do.
+KEPT = 16  # that stay open; others are closed when they are given back
 BESIDE = 80  # threads of a server beside those that answer: 32 for files and keys, 40 of its routes, and those behind
 BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
@@ -86,9 +87,7 @@ class Database:
     """
 
     def __init__(self, url: URL, busy_seconds: float = 30.0, mounts: Path = MOUNTS, threads: int = BESIDE):
-        """Connects to nothing yet. Raises CatalogError for an SQLite file on a network file system. `threads`: so many
-        have a connection to PostgreSQL each, or those would wait who wait for nobody's row.
-        """
+        """Connects to nothing yet. Raises CatalogError for an SQLite file on a network file system."""
         self.url = url
         if self.path is not None:
             refuse_network(self.path, mounts)
@@ -123,9 +122,20 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction: all of it is there after the block, or nothing."""
-        turn = nullcontext() if self.path is None else self._turn
+        turn = nullcontext() if self.path is None else self._in_turn()
         with told(self.where), turn, self._writer.begin() as connection:
             yield connection
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Of the threads of this process. Raises CatalogError where one keeps the others out for too long."""
+        turn = self._turn
+        if not turn.acquire(timeout=self.busy_seconds):
+            raise CatalogError(f"cannot use the catalog {self.where}: {LOCKED}")
+        try:
+            yield
+        finally:
+            turn.release()
 
     @contextmanager
     def writing_at_once(self) -> Iterator[Connection]:
@@ -144,13 +154,16 @@ class Database:
             yield turn.enter_context(hasty.begin())
 
     def shorten_log(self) -> None:
-        """Give the disk back what a large transaction took of it in the log of SQLite, unless somebody reads in it for
-        longer than a moment.
+        """Give the disk back what a large transaction took of it in the log of SQLite, unless somebody writes, or reads
+        in it for longer than a moment.
         """
-        if self.path is None:
+        turn = self._turn
+        if self.path is None or not turn.acquire(timeout=self.busy_seconds):
             return
-        with told(self.where), self._turn, self._engine.connect() as connection:
-            cursor = connection.connection.cursor()
+        with ExitStack() as own:
+            own.callback(turn.release)
+            own.enter_context(told(self.where))
+            cursor = own.enter_context(self._engine.connect()).connection.cursor()
             # The next transaction tells of a disk that is full.
             with _waiting(cursor, MOMENT_S, self.busy_seconds), suppress(sqlite3.OperationalError):
                 cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -166,7 +179,7 @@ class Database:
             with self.writing() as connection:
                 yield connection
             return
-        with told(self.where), self._turn, self._writer.connect() as connection:
+        with told(self.where), self._in_turn(), self._writer.connect() as connection:
             connection.connection.cursor().execute("PRAGMA foreign_keys = OFF")
             try:
                 with connection.begin(), kept_rows(connection, self.where):
