@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from app.library.catalog.records import Collection
+from app.library.catalog.records import Collection, CollectionTotals
 from app.library.removal import remove_collection
 from app.loaders.encodings import REPLACED
 from app.models.cores import release_helpers
@@ -17,6 +17,7 @@ from app.server.problems import RefusedRequest
 from app.server.service import Service
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
+MOST = 1000  # whoever made them
 CollectionName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -57,6 +58,8 @@ def create(body: NamedCollection, service: Serving, caller: Asking) -> Collectio
     _check_naming(caller, body.name)
     if service.catalog.collections.find(body.name) is not None:
         raise RefusedRequest(409, f"there is a collection {body.name!r} already", param="name")
+    if len(service.catalog.collections.all()) >= MOST:
+        raise RefusedRequest(403, f"there are {MOST:,} collections: delete some", code="limit")
     try:
         return _card(service, service.pipeline.library.collection_or_new(body.name))
     finally:
@@ -67,7 +70,8 @@ def create(body: NamedCollection, service: Serving, caller: Asking) -> Collectio
 def collections(service: Serving, caller: Asking) -> CollectionList:
     caller.check("read")
     seen = [one for one in service.catalog.collections.all() if caller.may_see(one)]
-    return CollectionList(data=[_card(service, one) for one in seen])
+    totals = service.catalog.collections.totals_of(seen)
+    return CollectionList(data=[_told(service, one, totals[one.id]) for one in seen])
 
 
 @router.get("/{name}")
@@ -106,7 +110,10 @@ def _check_naming(caller: Caller, name: str) -> None:
 
 
 def _card(service: Service, found: Collection) -> CollectionCard:
-    totals = service.catalog.collections.totals(found)
+    return _told(service, found, service.catalog.collections.totals(found))
+
+
+def _told(service: Service, found: Collection, totals: CollectionTotals) -> CollectionCard:
     return CollectionCard(
         name=found.name,
         model=f"{service.model}@{found.name}",

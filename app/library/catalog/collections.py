@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, 
 
 from app.errors import CatalogError, Conflict, NotFound
 from app.library.catalog.chunks import lock, pack
-from app.library.catalog.database import DatabasePart
+from app.library.catalog.database import DatabasePart, batches
 from app.library.catalog.orphans import orphaned
 from app.library.catalog.records import (
     Collection,
@@ -190,16 +190,22 @@ class Collections(DatabasePart):
         return Removed(count, chunks, orphans)
 
     def totals(self, collection: Collection) -> CollectionTotals:
+        return self.totals_of([collection])[collection.id]
+
+    def totals_of(self, collections: Sequence[Collection]) -> dict[int, CollectionTotals]:
+        """By their ids, however many, in two queries."""
         failed = func.count().filter(DOCUMENTS.c.state == "failed")
-        of_documents = select(func.count(), failed, func.coalesce(func.sum(DOCUMENTS.c.size), 0))
-        of_chunks = select(func.count(), func.coalesce(func.sum(CHUNKS.c.tokens), 0))
+        documents = func.count(), failed, func.coalesce(func.sum(DOCUMENTS.c.size), 0)
+        chunks = func.count(), func.coalesce(func.sum(CHUNKS.c.tokens), 0)
+        found = {one.id: [0] * len((*documents, *chunks)) for one in collections}
         with self._database.reading() as connection:
-            found = [
-                int(value)
-                for query, table in ((of_documents, DOCUMENTS), (of_chunks, CHUNKS))
-                for value in connection.execute(query.where(table.c.collection_id == collection.id)).one()
-            ]
-        return CollectionTotals(*found)
+            for table, columns, first in ((DOCUMENTS, documents, 0), (CHUNKS, chunks, len(documents))):
+                of = table.c.collection_id
+                for batch in batches(found):
+                    query = select(of, *columns).where(of.in_(batch)).group_by(of)
+                    for collection_id, *values in connection.execute(query):
+                        found[collection_id][first : first + len(values)] = map(int, values)
+        return {one: CollectionTotals(*values) for one, values in found.items()}
 
 
 def check_name(name: str) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx2
@@ -16,7 +17,7 @@ from app.errors import CatalogError, NotFound
 from app.library.catalog import open_catalog
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits
-from app.server import conversations
+from app.server import collections, conversations
 from app.server.callers import Caller
 from app.server.openai.asking import chat_starts
 from app.server.openai.schemas import ChatRequest
@@ -283,7 +284,8 @@ def test_who_goes_away_from_a_stream_ends_it(narrow: httpx2.Client) -> None:
     assert measured(tokens) - before < 1900
 
 
-def test_conversations_have_a_bound(narrow: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversations, "MOST", 0)
-    refused = narrow.post("/v1/conversations", json={})
+@pytest.mark.parametrize("of", [conversations, collections])
+def test_what_a_key_makes_has_a_bound(narrow: httpx2.Client, monkeypatch: pytest.MonkeyPatch, of: ModuleType) -> None:
+    monkeypatch.setattr(of, "MOST", 0)
+    refused = narrow.post(of.router.prefix, json={"name": "one more"} if of is collections else {})
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "limit")

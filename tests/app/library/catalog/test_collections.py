@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sqlalchemy import Engine, event
 
 from app.errors import CatalogError
 from app.library.catalog import Catalog
@@ -89,6 +90,26 @@ def test_embedding_again_must_know_every_chunk(catalog: Catalog, collection: Col
         catalog.collections.reembed(collection, "new", "n", 4, [(ids[:1], np.ones((1, DIMENSION), np.float32))])
     assert catalog.collections.get(collection.name) == collection
     assert [vectors.tolist() for _, _, vectors in catalog.source(collection).added(0)] == before
+
+
+def test_totals_of_many_take_as_many_queries_as_those_of_one(catalog: Catalog) -> None:
+    shelves = [make_collection(catalog, name) for name in ("empty", "one", "two")]
+    for number, shelf in enumerate(shelves):
+        for place in range(number):
+            catalog.documents.replace(shelf, *document(["a", "bc"], f"/{place}.txt"))
+    asked = list[str]()
+
+    def count(connection: object, cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        found = catalog.collections.totals_of(shelves)
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
+    assert len(asked) == 2
+    assert found == {one.id: catalog.collections.totals(one) for one in shelves}
+    assert [found[one.id].chunks for one in shelves] == [0, 2, 4]
 
 
 def test_totals_count_one_collection(catalog: Catalog, collection: Collection) -> None:
