@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -16,12 +17,12 @@ from app.library.catalog.serving_records import JobKind, JobState, StoredJob
 from app.models.cores import in_thread
 from app.server.callers import Asking, Caller, Serving
 from app.server.events import BEAT, MEDIA_TYPE, event, sound, streamed
-from app.server.problems import told
+from app.server.job_watch import SeenJob
+from app.server.problems import RefusedRequest, told
 from app.server.service import Service
 from app.server.told import placeless, told_notes
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-LOOK_S = 0.5
 BEAT_S = 15.0
 COMPUTED = ("kv_variants", "kv_bytes")
 ENDED = ("done", "failed", "cancelled")
@@ -102,28 +103,44 @@ async def events(job_id: str, service: Serving, caller: Asking) -> StreamingResp
 
 
 async def _events(found: StoredJob, collection: Collection, service: Service, caller: Caller) -> AsyncIterator[bytes]:
-    number, quiet = 0, 0.0
     shown = card_of(found, collection, caller)
-    refused = asyncio.create_task(service.key_watch.end_of(caller.id))
+    refused = asyncio.ensure_future(service.key_watch.end_of(caller.id))
+    number = 0
     try:
         yield event(shown.model_dump(), name="job", number=number)
-        while shown.state not in ENDED:
-            if (await asyncio.wait([refused], timeout=LOOK_S))[0]:
-                yield event(told(refused.result(), caller.runs_it), name="error", number=number + 1)
-                return
-            quiet += LOOK_S
-            try:
-                now = card_of(*await in_thread(_found, found.id, service, caller), caller)
-            except NotFound:  # with its collection
-                return
-            if now != shown:
-                number, quiet, shown = number + 1, 0.0, now
-                yield event(shown.model_dump(), name="job", number=number)
-            elif quiet >= BEAT_S:
-                quiet = 0.0
-                yield BEAT
+        async with aclosing(_changes(shown, (found, collection), service, caller, refused)) as changes:
+            async for card in changes:
+                if card is None:
+                    yield BEAT
+                    continue
+                number += 1
+                yield event(card.model_dump(), name="job", number=number)
+    except RefusedRequest as refusal:
+        yield event(told(refusal, caller.runs_it), name="error", number=number + 1)
     finally:
         refused.cancel()
+
+
+async def _changes(
+    shown: JobCard, seen: SeenJob, service: Service, caller: Caller, refused: asyncio.Future[RefusedRequest]
+) -> AsyncGenerator[JobCard | None, None]:
+    """The job each time that something of it has changed, until it has ended or is gone; None where nothing has for a
+    while. Raises what comes of `refused`.
+    """
+    with service.job_watch.following(seen) as news:
+        while shown.state not in ENDED:
+            coming = asyncio.ensure_future(news.next())
+            try:
+                await asyncio.wait([refused, coming], timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                coming.cancel()
+            if refused.done():
+                raise refused.result()
+            now = coming.result() if coming.done() else seen
+            if now is None:  # with its collection
+                return
+            before, seen, shown = shown, now, card_of(*now, caller)
+            yield None if shown == before else shown
 
 
 def card_of(found: StoredJob, collection: Collection, caller: Caller) -> JobCard:

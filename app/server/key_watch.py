@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from app.server.problems import LATER_S, RefusedRequest
+from app.server.problems import RefusedRequest
+from app.server.watch import LOOK_FAULTS, Watch
 from ragcache.errors import FAULTS, RagcacheError
 
 LOOK_S = 2.0
-LOOK_FAULTS: tuple[type[Exception], ...] = (*FAULTS, SQLAlchemyError)
 _log = logging.getLogger(__name__)
 
 End = Callable[[RefusedRequest], None]
@@ -26,30 +23,25 @@ def unknown_key(why: str) -> RefusedRequest:
     return RefusedRequest(401, why, code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer realm="ragcache"'})
 
 
-class KeyWatch:
-    """Threads share it. Its own thread begins with the first that is watched, and waits where there is none."""
+class KeyWatch(Watch[tuple[str, End]]):
+    what = "key"
 
     def __init__(self, lapsed: Callable[[Collection[str]], Collection[str]]):
         """`lapsed`: which of these ids are of keys that are good no more."""
+        super().__init__()
         self._lapsed = lapsed
-        self._changed = threading.Condition()  # of all below
-        self._watched: dict[object, tuple[str, End]] = {}
-        self._thread: threading.Thread | None = None
-        self._closed = False
+
+    @property
+    def look_s(self) -> float:
+        return LOOK_S
 
     @contextmanager
     def watching(self, key_id: str, end: End) -> Iterator[None]:
         """`end` is called once in the block, on a thread of ours, where that key lapses. It does not wait. Without a
         key it is never called. Raises RefusedRequest where no thread is to be had: nobody would see that key lapse.
         """
-        mark = object()
-        try:
-            if key_id:
-                self._add(mark, key_id, end)
+        with self._held((key_id, end)) if key_id else nullcontext():
             yield
-        finally:
-            with self._changed:
-                self._watched.pop(mark, None)
 
     async def end_of(self, key_id: str) -> RefusedRequest:
         """Comes when that key has lapsed, or cannot be watched. Cancel it."""
@@ -70,37 +62,8 @@ class KeyWatch:
         except RefusedRequest as refusal:
             return refusal
 
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _add(self, mark: object, key_id: str, end: End) -> None:
-        with self._changed:
-            self._watched[mark] = (key_id, end)
-            if not (self._thread is not None and self._thread.is_alive()) and not self._closed:
-                thread = threading.Thread(target=self._run, name="ragcache-keys", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as error:
-                    why = "the server has no thread left to watch this key with: ask again soon"
-                    raise RefusedRequest(503, why, headers={"Retry-After": str(LATER_S)}) from error
-                self._thread = thread
-            self._changed.notify_all()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._watched)
-                if self._changed.wait_for(lambda: self._closed, LOOK_S):
-                    return
-                keys = {key_id for key_id, _ in self._watched.values()}
-            if keys:
-                self._look(keys)
-
-    def _look(self, keys: Collection[str]) -> None:
+    def _look(self, watched: Mapping[object, tuple[str, End]]) -> None:
+        keys = {key_id for key_id, _ in watched.values()}
         try:
             lapsed = self._lapsed(keys)
         except LOOK_FAULTS as error:  # no answer ends because the catalog is busy, and the next look may tell

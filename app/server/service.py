@@ -19,6 +19,7 @@ from app.library.catalog import Catalog
 from app.models import BUNDLED
 from app.pages import Pages
 from app.server.generations import ServedAnswers
+from app.server.job_watch import JobWatch
 from app.server.key_watch import KeyWatch
 from app.server.limits import ChangesAtOnce
 from app.server.metrics import Metrics
@@ -51,6 +52,7 @@ class Service:
         library, models = self.pipeline.library, self.pipeline.models
         self.ingests = IngestQueue(library, models, partial(measure_answers, library, models))
         self.key_watch = KeyWatch(self.catalog.keys.lapsed)
+        self.job_watch = JobWatch(self.catalog)
         self.generations = ServedAnswers(self.key_watch)
         self.budgets = Budgets(models)
         self.history = CacheRecorder(self.catalog, models)
@@ -133,6 +135,7 @@ class Service:
             self._sweeper.close()
             self.generations.close()
             self.key_watch.close()
+            self.job_watch.close()
             self.history.close()
         finally:
             try:

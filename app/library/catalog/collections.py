@@ -82,6 +82,12 @@ class Collections(DatabasePart):
         with self._database.reading() as connection:
             return _find(connection, COLLECTIONS.c.id == collection_id)
 
+    def with_ids(self, ids: Iterable[int]) -> dict[int, Collection]:
+        """Those that are there, by their ids."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.id.in_(sorted(ids))))
+            return {row.id: _collection(row) for row in rows}
+
     def current(self, collection: Collection) -> Collection:
         """The same as it is by now, whatever it is called. Raises NotFound where it has been deleted, and tells of no
         other: who asks for it may be told of it alone.

@@ -57,6 +57,12 @@ class Jobs(DatabasePart):
         with self._database.reading() as connection:
             return _job(connection, job_id, owner)
 
+    def these(self, ids: Iterable[str]) -> list[StoredJob]:
+        """Of whatever owner, those that are there."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*_COLUMNS).where(JOBS.c.id.in_(sorted(ids))))
+            return [StoredJob(**row._mapping) for row in rows]
+
     def all(
         self,
         *,

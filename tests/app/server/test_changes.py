@@ -51,6 +51,8 @@ def test_changes_that_wait_for_the_catalog_hold_up_nothing_else(service: Service
                 what = ("PUT", f"/v1/collections/default/documents/{number}.txt", b"Some words.")
                 request = what if uploads else ("POST", "/v1/conversations", b"{}")
                 sent.enter_context(waits := sending(client, *request))
+            spool = service.ingests.spool.folder
+            wait_until(lambda: not uploads or len([*spool.rglob("*.txt")]) == MANY, PATIENCE_S)
             assert client.get("/ready").status_code == 200
             body = {"model": service.model, "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 1}
             assert client.post("/v1/chat/completions", json=body).status_code == 200
