@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import StoredJob
-from app.server.watch import LOOK_FAULTS, Watch
+from app.server.watch import LOOK_FAULTS, SharedWatch
 from ragcache.errors import RagcacheError
 
 LOOK_S = 0.5
@@ -43,7 +43,7 @@ class JobNews:
             self._came.set()
 
 
-class JobWatch(Watch[JobNews]):
+class JobWatch(SharedWatch[JobNews]):
     what = "job"
 
     def __init__(self, catalog: Catalog):

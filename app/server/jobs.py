@@ -130,8 +130,9 @@ async def _changes(
     with service.job_watch.following(seen) as news:
         while shown.state not in ENDED:
             coming = asyncio.ensure_future(news.next())
+            either: list[asyncio.Future[Any]] = [refused, coming]
             try:
-                await asyncio.wait([refused, coming], timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(either, timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 coming.cancel()
             if refused.done():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 
 from app.server.problems import RefusedRequest
-from app.server.watch import LOOK_FAULTS, Watch
+from app.server.watch import LOOK_FAULTS, SharedWatch
 from ragcache.errors import FAULTS, RagcacheError
 
 LOOK_S = 2.0
@@ -23,7 +23,7 @@ def unknown_key(why: str) -> RefusedRequest:
     return RefusedRequest(401, why, code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer realm="ragcache"'})
 
 
-class KeyWatch(Watch[tuple[str, End]]):
+class KeyWatch(SharedWatch[tuple[str, End]]):
     what = "key"
 
     def __init__(self, lapsed: Callable[[Collection[str]], Collection[str]]):

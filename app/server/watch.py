@@ -17,7 +17,7 @@ LOOK_FAULTS: tuple[type[Exception], ...] = (*FAULTS, SQLAlchemyError)
 Watched = TypeVar("Watched")
 
 
-class Watch(ABC, Generic[Watched]):
+class SharedWatch(ABC, Generic[Watched]):
     """Threads share it. Its own thread begins with the first that is watched, and waits where there is none."""
 
     what: ClassVar[str]  # it watches

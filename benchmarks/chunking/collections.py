@@ -61,7 +61,7 @@ class CorpusCollections:
         vectors, _ = embed_chunks(self.models.embedder, draft.headed())
         chunks = draft.chunks(self.models.template, (vectors, self.models.sentences.packed(draft.texts())))
         replaced = self.library.catalog.documents.replace(collection, draft.record, chunks)
-        learn_if_due(self.library, self.models, collection.name)
+        learn_if_due(self.library, self.models, collection)
         return CutText(corpus, draft.pieces, collection, replaced.chunk_ids, tuple(chunk.tokens for chunk in chunks))
 
     def finder(self, cut: CutText, retrieval: str, top_k: int) -> Find:

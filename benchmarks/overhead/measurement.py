@@ -121,7 +121,7 @@ def _engine(service: Service, other: OtherProcess, caches: Sequence[str], questi
     turns = [ChatTurn("user", (*map(CachePart, caches), TextPart(question)))]
     options = ChatOptions(2, Sampling())
     started = perf_counter()
-    with closing(service.pipeline.chat.start(turns, options, service.resolver(""))) as stream:
+    with closing(service.pipeline.chat.start(turns, options, service.contexts.resolver(""))) as stream:
         next(stream)
         return perf_counter() - started
 
