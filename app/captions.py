@@ -18,7 +18,7 @@ def place(source: str, heading: Sequence[str], pages: Sequence[tuple[int, str]])
     return ", ".join([name, *([" > ".join(heading)] if heading else [])])
 
 
-def told(report: Report, without: Report | None = None) -> str:
+def report_line(report: Report, without: Report | None = None) -> str:
     """A report in a line; `without` is that of the same prompt with no cache, if it was measured."""
     tokens = sum(chunk.tokens for chunk in report.chunks)
     tiers: dict[str, int] = {}

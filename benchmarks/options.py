@@ -47,7 +47,7 @@ class BenchOptions:
 
     of_settings: ClassVar[tuple[str, ...]] = OF_SETTINGS[1:]
 
-    def told(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The settings of the figures, those by default too."""
         found = {one.name: getattr(self, one.name) for one in fields(self) if one.metadata["told"]}
         # Linkers, by what was written.

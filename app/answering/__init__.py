@@ -17,15 +17,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from app.answering.asked import Asked, AskOptions, Where
-from app.captions import place, told
+from app.answering.question_options import Asked, AskOptions
+from app.captions import place
 from app.errors import CatalogError
 from app.library.catalog import Catalog
 from app.library.catalog.records import Box, Found, PageName
 from app.loaders.base import Parsed, Place
 from ragcache.report import Report
 
-__all__ = ["AskOptions", "Asked", "Where", "told"]  # from here too
+__all__ = ["AskOptions", "Asked"]  # from here too
 Reason = Literal["hit", "neighbour"]
 
 

@@ -49,14 +49,14 @@ class GatedAnswers:
         cache, model = self._models.cache, self._models.language
         self.soundness = (measured_soundness if measure else known_soundness)(model, cache.linker)
         if self.soundness is not None and not self.soundness.sound:
-            log.warning("%s", self.soundness.told)
+            log.warning("%s", self.soundness.warning)
             cache.linker = Full()
 
     def chosen(self, collection: int, linker: Linker) -> tuple[Linker, tuple[str, ...]]:
         """What a question is answered with whose user asked for no linker, and what he should know of that."""
         if self.soundness is not None and not self.soundness.sound:
-            return linker, (self.soundness.told,)
-        return self.quality.linker(collection, linker), self.quality.told(collection)
+            return linker, (self.soundness.warning,)
+        return self.quality.linker(collection, linker), self.quality.notes(collection)
 
     def measuring(
         self,

@@ -97,7 +97,7 @@ class QualityGate:
             drift = self._drifts.get(collection)
             return at_level(asked, drift.level) if drift else asked
 
-    def told(self, collection: int) -> tuple[str, ...]:
+    def notes(self, collection: int) -> tuple[str, ...]:
         with self._lock:
             drift = self._drifts.get(collection)
             return (_told(drift.level),) if drift and drift.level else ()

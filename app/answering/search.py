@@ -9,7 +9,7 @@ from functools import cache
 from itertools import islice
 
 from app.answering import Retrieved, retrieved
-from app.answering.asked import Asked
+from app.answering.question_options import Asked
 from app.answering.selection import Limits, beside, places_beside, select
 from app.errors import Conflict, NotFound
 from app.library import Library

@@ -45,7 +45,7 @@ class Soundness:
         return self.kl is None or self.kl <= LIMIT  # false for nan
 
     @property
-    def told(self) -> str:
+    def warning(self) -> str:
         return (
             f"answers are computed without the cache: when this model was checked, those over it were {self.kl:.2f} "
             f"nats a token from those without, and {LIMIT} are allowed"

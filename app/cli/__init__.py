@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
-from app.cli.output import FAILURES, exit_code, told
+from app.cli.output import FAILURES, error_line, exit_code
 
 
 class Commands(TyperGroup):
@@ -109,7 +109,7 @@ def main() -> None:
     try:
         cli(prog_name="ragcache")
     except FAILURES as error:
-        print(told(error), file=sys.stderr)
+        print(error_line(error), file=sys.stderr)
         sys.exit(exit_code(error))
 
 

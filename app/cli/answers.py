@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from app.captions import told
+from app.captions import report_line
 from app.cli.output import plain
 from ragcache.report import Report
 
@@ -74,7 +74,7 @@ def show_citations(citations: Sequence[ShownCitation]) -> None:
 def show_report(answer: ShownAnswer, wanted: bool) -> None:
     """What a user should know of an answer is told in any case."""
     if wanted:
-        print(plain(told(answer.report)), file=sys.stderr)
+        print(plain(report_line(answer.report)), file=sys.stderr)
     for note in answer.notes:
         print(f"note: {plain(note)}", file=sys.stderr)
 

@@ -15,7 +15,7 @@ import typer
 from app.cli.answers import ShownAnswer, ShownStream, show_citations, show_pieces, show_report
 from app.cli.ask import OF_ANSWERS, OF_MODELS, Greedy, NoCache, ShowReport, answering, choices_of
 from app.cli.flags import Temperature, configured
-from app.cli.output import FAILURES, count, plain, told
+from app.cli.output import FAILURES, count, error_line, plain
 from app.client.address import NamedServer
 from app.client.connection import ServerConnection
 from app.client.conversation import ServedConversation
@@ -136,7 +136,7 @@ class Chat:
         except KeyboardInterrupt:
             print()
         except (*FAILURES, RuntimeError) as error:  # torch has no other name for a full memory
-            print(told(error), file=sys.stderr)
+            print(error_line(error), file=sys.stderr)
             if self._conversation.unsaved:
                 print("note: the last answer is not stored yet: the next question tries again", file=sys.stderr)
 
@@ -166,7 +166,7 @@ class Chat:
                     conversation.save()
                 except FAILURES as error:
                     stored = False
-                    print(f"{told(error)}. Not stored: {count(lost, 'answer')}", file=sys.stderr)
+                    print(f"{error_line(error)}. Not stored: {count(lost, 'answer')}", file=sys.stderr)
             if self._conversation.id is not None:
                 print(f"Go on with: ragcache chat --continue {self._conversation.id}", file=sys.stderr)
         return stored

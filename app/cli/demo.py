@@ -7,9 +7,9 @@ from pathlib import Path
 from time import perf_counter
 
 import app.samples
-from app.answering import told
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.pipeline import RagPipeline
+from app.captions import report_line
 from app.cli.flags import configured
 from app.models import Models, resolve_embedder
 from app.settings import Settings
@@ -53,7 +53,7 @@ def run(settings: Settings) -> None:
         without = answering.start(replace(request, linker="full", max_tokens=1)).answer.report
         for citation in stream.answer.citations:
             print(f"[{citation.number}] {citation.place}")
-        print(f"\n{told(stream.answer.report, without)}\n\n{NEXT}")
+        print(f"\n{report_line(stream.answer.report, without)}\n\n{NEXT}")
 
 
 def own_settings(settings: Settings) -> Settings:

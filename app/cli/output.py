@@ -16,7 +16,7 @@ LATER = 75  # as sysexits has it: the same command may succeed in a while
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error in a line."""
     return f"error: {plain(' '.join(str(error).split())) or 'out of memory'}"
 

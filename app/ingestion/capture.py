@@ -86,7 +86,7 @@ class KvCapture:
                 return False
         return True
 
-    def told(self, collection: Collection) -> None:
+    def record(self, collection: Collection) -> None:
         """For the history of the cache, what was captured since it was told last."""
         if self._tokens:
             with suppress(CatalogError):  # others write: it is not worth a wait

@@ -14,7 +14,7 @@ from app.errors import CatalogError, CollectionBusy, IngestError, IngestStopped,
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.capture import lacking
 from app.ingestion.draft import uncut
-from app.ingestion.outlook import Outlook, looked_at, told
+from app.ingestion.outlook import Outlook, estimate_line, looked_at
 from app.ingestion.readers import Readers
 from app.ingestion.room import DiskCheck, KvRoom
 from app.ingestion.stages import FileStages
@@ -220,7 +220,7 @@ class Ingest:
                 tally.document(replaced=file.is_ready, nbytes=outcome.stamp.size)
         if estimate is not None:
             tally.estimated(estimate.size, tokens_per_second(catalog, estimate.size.kv_bytes > 0))
-            self._tell(told(self._room, tally.added + tally.replaced, estimate.size, about=not estimate.exact))
+            self._tell(estimate_line(self._room, tally.added + tally.replaced, estimate.size, about=not estimate.exact))
             if not estimate.exact:
                 tally.note("a rehearsal cuts only so much text: the rest is reckoned by the first part")
 
@@ -262,7 +262,7 @@ class Ingest:
             outcomes = readers.read(survey.pending, self._options.retry_failed)
             if outlook is not None:
                 first, outcomes = looked_at(outcomes)
-                if line := outlook.told(first, survey.pending[len(first) :]):
+                if line := outlook.estimate_line(first, survey.pending[len(first) :]):
                     self._tell(line)
             for file, outcome in outcomes:
                 self._check_stopped()  # before what was cut off is told as a file that cannot be read

@@ -30,7 +30,7 @@ class Outlook:
     def __init__(self, library: Library, models: Models, collection: Collection, room: KvRoom):
         self._library, self._models, self._collection, self._room = library, models, collection, room
 
-    def told(self, first: Sequence[Read], rest: Sequence[Pending]) -> str:
+    def estimate_line(self, first: Sequence[Read], rest: Sequence[Pending]) -> str:
         """Of the files that were looked at, and of those that were not."""
         rest = [file for file in rest if file.readable]
         documents = len(rest) + sum(isinstance(outcome, ReadFile) for _, outcome in first)
@@ -39,7 +39,7 @@ class Outlook:
         tokens, per_byte = self._tokens(first)
         for file in rest:
             tokens += file.size * per_byte.get(_kind(file), 1 / per_token(file.source))
-        return told(self._room, documents, self._size(tokens, documents), about=True)
+        return estimate_line(self._room, documents, self._size(tokens, documents), about=True)
 
     def _tokens(self, first: Sequence[Read]) -> tuple[float, dict[str, float]]:
         """Of these files, and in a byte of their kinds."""
@@ -85,7 +85,7 @@ def _taken(first: deque[Read], rest: Iterator[Read]) -> Iterator[Read]:
     yield from rest
 
 
-def told(room: KvRoom, documents: int, size: Size, *, about: bool) -> str:
+def estimate_line(room: KvRoom, documents: int, size: Size, *, about: bool) -> str:
     nouns = zip(("document", "chunk", "token"), (documents, round(size.chunks), round(size.tokens)), strict=True)
     counted = [f"{number:,} {noun}{'' if number == 1 else 's'}" for noun, number in nouns]
     return f"{counted[0]}, {'about ' if about else ''}{counted[1]}, {counted[2]}, {_kv(room, round(size.kv_bytes))}"

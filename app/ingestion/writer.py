@@ -272,7 +272,7 @@ class Writer:
         replaced = documents.replace(self._collection, draft.record, chunks, bind=older is not None, standing=standing)
         if placed and place is not None:
             self._arrangement.added(place, replaced.document_id, placed)
-            self._capture.told(self._collection)
+            self._capture.record(self._collection)
         self.bound = True
         if older:
             told = f"files are cut by {self._collection.splitter!r} from now on, not by {older!r}"

@@ -29,7 +29,7 @@ from app.answering.answerer import Answering
 from app.answering.pipeline import RagPipeline
 from app.answering.standing import DocumentPlace
 from app.answering.stream import AnswerStream, AsyncAnswerStream
-from app.llama.synthesizer import CachedSynthesizer, as_node, cited_nodes, told
+from app.llama.synthesizer import CachedSynthesizer, answer_metadata, as_node, cited_nodes
 from app.models.cores import in_thread
 from app.prompt import Turn
 
@@ -127,7 +127,7 @@ class CachedChatEngine(BaseChatEngine):
                 for piece in stream:
                     yield _chat_response(stream.text, piece)
                 self._remember(message, stream.answer)
-                response.metadata |= told(stream.answer)
+                response.metadata |= answer_metadata(stream.answer)
 
         response.chat_stream = pieces()
         return response
@@ -142,7 +142,7 @@ class CachedChatEngine(BaseChatEngine):
                     yield _chat_response(reader.text, piece)
                 answer = await reader.answer()
                 self._remember(message, answer)
-                response.metadata |= told(answer)
+                response.metadata |= answer_metadata(answer)
 
         response.achat_stream = pieces()
         return response
@@ -173,7 +173,9 @@ class CachedChatEngine(BaseChatEngine):
 
     def _told(self, message: str, answer: Answer, nodes: list[NodeWithScore]) -> AgentChatResponse:
         self._remember(message, answer)
-        return AgentChatResponse(answer.text, source_nodes=cited_nodes(answer.citations, nodes), metadata=told(answer))
+        return AgentChatResponse(
+            answer.text, source_nodes=cited_nodes(answer.citations, nodes), metadata=answer_metadata(answer)
+        )
 
     def _remember(self, message: str, answer: Answer) -> None:
         self._last = [(citation.document_id, citation.start) for citation in answer.citations]

@@ -114,7 +114,7 @@ def as_node(one: Retrieved, notes: Sequence[str] = ()) -> NodeWithScore:
     return NodeWithScore(node=node, score=one.score)
 
 
-def told(answer: Answer) -> dict[str, Any]:
+def answer_metadata(answer: Answer) -> dict[str, Any]:
     """For the metadata of a response."""
     values = answer.to_dict()
     return {name: values[name] for name in ("citations", "report", "notes")}
@@ -205,13 +205,13 @@ class CachedSynthesizer(BaseSynthesizer):
         sources = [*cited_nodes(stream.citations, nodes), *more]
         if not self._streaming:
             answer = stream.answer
-            return Response(answer.text, sources, told(answer))
+            return Response(answer.text, sources, answer_metadata(answer))
         metadata: dict[str, Any] = {}
 
         def pieces() -> Generator[str]:
             with stream:
                 yield from stream
-                metadata.update(told(stream.answer))
+                metadata.update(answer_metadata(stream.answer))
 
         return StreamingResponse(pieces(), sources, metadata)
 
@@ -221,14 +221,14 @@ class CachedSynthesizer(BaseSynthesizer):
         sources = [*cited_nodes(stream.citations, nodes), *more]
         if not self._streaming:
             answer = await AsyncAnswerStream(stream).answer()
-            return Response(answer.text, sources, told(answer))
+            return Response(answer.text, sources, answer_metadata(answer))
         metadata: dict[str, Any] = {}
 
         async def pieces() -> AsyncGenerator[str]:
             async with AsyncAnswerStream(stream) as reader:
                 async for piece in reader:
                     yield piece
-                metadata.update(told(await reader.answer()))
+                metadata.update(answer_metadata(await reader.answer()))
 
         return AsyncStreamingResponse(pieces(), sources, metadata)
 

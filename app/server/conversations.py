@@ -15,8 +15,8 @@ from app.server.bodies import RequestBody
 from app.server.callers import Asking, Caller, Serving
 from app.server.events import sound
 from app.server.problems import RefusedRequest
+from app.server.redaction import SupportedSentence, redacted_report
 from app.server.service import Service
-from app.server.told import SupportedSentence, told_report
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
 LONGEST_TITLE = 200
@@ -186,7 +186,7 @@ def message_card(message: Message) -> MessageCard:
         role=message.role,
         content=sound(message.content),
         citations=sound(message.citations),
-        report=None if message.report is None else told_report(message.report),
+        report=None if message.report is None else redacted_report(message.report),
         support=None if message.support is None else [SupportedSentence(**one) for one in message.support],
         created=int(message.created.timestamp()),
     )

@@ -21,7 +21,7 @@ from app.answering import Answer
 from app.answering.stream import AnswerStream
 from app.server.events import BEAT, event
 from app.server.key_watch import KeyWatch
-from app.server.problems import RefusedRequest, told
+from app.server.problems import RefusedRequest, stream_problem
 from ragcache.errors import FAULTS
 
 KEPT_S, KEPT = 300.0, 64  # of answers that have ended
@@ -116,7 +116,7 @@ class ServedAnswer:
                     yield one
                 after += len(events)
                 if running and refusal is not None:
-                    yield self._event("error", told(refusal, self._frank), after + 1)
+                    yield self._event("error", stream_problem(refusal, self._frank), after + 1)
                 if not running or refusal is not None:
                     return
                 try:
@@ -161,7 +161,7 @@ class ServedAnswer:
 
     def _fail(self, error: Exception) -> None:
         self.failure = error
-        self._tell("error", told(error, self._frank), last=True)
+        self._tell("error", stream_problem(error, self._frank), last=True)
 
     def _add(self, piece: str, last: bool = False) -> None:
         self._waiting += piece

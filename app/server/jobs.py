@@ -18,9 +18,9 @@ from app.models.cores import in_thread
 from app.server.callers import Asking, Caller, Serving
 from app.server.events import BEAT, MEDIA_TYPE, event, sound, streamed
 from app.server.job_watch import SeenJob
-from app.server.problems import RefusedRequest, told
+from app.server.problems import RefusedRequest, stream_problem
+from app.server.redaction import placeless, redacted_notes
 from app.server.service import Service
-from app.server.told import placeless, told_notes
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 BEAT_S = 15.0
@@ -116,7 +116,7 @@ async def _events(found: StoredJob, collection: Collection, service: Service, ca
                 number += 1
                 yield event(card.model_dump(), name="job", number=number)
     except RefusedRequest as refusal:
-        yield event(told(refusal, caller.runs_it), name="error", number=number + 1)
+        yield event(stream_problem(refusal, caller.runs_it), name="error", number=number + 1)
     finally:
         refused.cancel()
 
@@ -153,7 +153,7 @@ def card_of(found: StoredJob, collection: Collection, caller: Caller) -> JobCard
         progress = {name: value for name, value in progress.items() if name not in COMPUTED}
     if not caller.runs_it:
         error = error and placeless(sound(error))
-        progress |= {"notes": told_notes(progress["notes"])} if "notes" in progress else {}
+        progress |= {"notes": redacted_notes(progress["notes"])} if "notes" in progress else {}
     return JobCard(
         id=found.id,
         kind=found.kind,

@@ -89,7 +89,7 @@ def shown(error: RagcacheError, frank: bool) -> str:
     return str(error)
 
 
-def told(error: Exception, frank: bool) -> dict[str, Any]:
+def stream_problem(error: Exception, frank: bool) -> dict[str, Any]:
     """For a stream that has begun, whose status is sent."""
     if isinstance(error, RagcacheError):
         if status_of(error) >= 500:

@@ -29,8 +29,8 @@ from app.server.events import MEDIA_TYPE, event, sound, streamed
 from app.server.generations import ServedAnswer
 from app.server.problems import RefusedRequest
 from app.server.queueing import kept
+from app.server.redaction import SupportedSentence, redacted_notes, redacted_report
 from app.server.service import Service
-from app.server.told import SupportedSentence, told_notes, told_report
 from app.settings import RetrievalMode
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
@@ -213,7 +213,7 @@ def _comparison(answer: Answer) -> Mapping[str, Any]:
         role="assistant",
         content=answer.text,
         citations=sound(told["citations"]),
-        report=told_report(told["report"]),
+        report=redacted_report(told["report"]),
         support=[SupportedSentence(**one) for one in told["support"]],
         created=None,
     )
@@ -224,7 +224,7 @@ def _ended(question: MessageCard | None, said: MessageCard | None, answer: Answe
     return {
         "question": question and question.model_dump(),
         "answer": said and said.model_dump(),
-        "notes": told_notes(answer.notes),
+        "notes": redacted_notes(answer.notes),
     }
 
 

@@ -105,7 +105,7 @@ def run(parts: TorchModel, embed: Embed, dataset: Dataset, options: AblationsBen
         | {"prompts": {name: asdict(answer) for name, answer in measured[case].items()}}
         for case in cases
     ]
-    settings = common_settings(parts) | options.told() | {"data": dataset.digest}
+    settings = common_settings(parts) | options.settings() | {"data": dataset.digest}
     settings |= {"embedder": parts.settings.embedder, "codec": parts.settings.codec}
     publish(settings, rows, out, {"answers": told}, HIDDEN)
     return rows

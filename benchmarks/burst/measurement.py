@@ -67,7 +67,7 @@ def run(
                 burst = Burst(parts, documents, chunks, disk, kind, options)
                 for speed in tqdm(options.bandwidths, desc=f"burst, {kind}", unit="case"):
                     rows += burst.rows(speed)
-        told = common_settings(parts) | options.told() | {"context": CONTEXT}
+        told = common_settings(parts) | options.settings() | {"context": CONTEXT}
     publish(told, rows, out)
     return rows
 

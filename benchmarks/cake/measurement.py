@@ -66,7 +66,7 @@ def run(parts: TorchModel, texts: Sequence[str], options: CakeBenchOptions, out:
                 rows += prompt.rows(conditions)
     if options.plot is not None:
         write_plot(options.plot, drawn)
-    told = common_settings(parts) | options.told() | {"context": CONTEXT}
+    told = common_settings(parts) | options.settings() | {"context": CONTEXT}
     publish(told, rows, out, hidden=[name for name in EXTRA if len({row[name] for row in rows}) == 1])
     return rows
 

@@ -72,7 +72,7 @@ def run(settings: Settings, texts: Sequence[str], options: CakeBenchOptions, out
                 rows += prompt.rows(speed)
         told = common_settings(parts)
     hidden = [name for name in ("codec", *AGAINST) if len({row[name] for row in rows}) == 1]
-    publish(told | options.told() | {"context": CONTEXT}, rows, out, hidden=hidden)
+    publish(told | options.settings() | {"context": CONTEXT}, rows, out, hidden=hidden)
     return rows
 
 

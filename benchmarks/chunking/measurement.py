@@ -43,7 +43,7 @@ def main(settings: Settings, options: ChunkingBenchOptions, out: Path | None) ->
     described = {name: getattr(settings, name) for name in ("model", "embedder", "reranker", "vector_share", "fusion")}
     described |= {"sentence_splitter_overlap": OVERLAP, NAME: _version("llama-index-core")}
     told = {BM25_PACKAGE: _version(BM25_PACKAGE), "corpora": list(asked.corpora), "questions": len(asked.questions)}
-    publish(described | options.told() | asdict(options.limits) | told, rows, out)
+    publish(described | options.settings() | asdict(options.limits) | told, rows, out)
     return rows
 
 

@@ -84,7 +84,7 @@ def outcome(ends: Collection[str]) -> int:
 
 
 def _run_part(part: str, options: GpuBenchOptions, folder: Path) -> int:
-    settings = options.told() | _machine(options.device) | {"part": part}
+    settings = options.settings() | _machine(options.device) | {"part": part}
     exact = True
     try:
         measurement = import_module(f"benchmarks.gpu.{part if part in OTHERS else 'model'}")

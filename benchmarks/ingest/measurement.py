@@ -46,7 +46,7 @@ def run(settings: Settings, texts: Sequence[str], options: IngestBenchOptions, o
         measure = {"unchanged": bench.unchanged, "embed": bench.embed, "kv": bench.kv}
         rows = [measure[case]() for case in tqdm(options.cases, desc="ingest", unit="case")]
         with Models(bench.settings) as models:
-            publish(common_settings(models.language) | options.told(), rows, out)
+            publish(common_settings(models.language) | options.settings(), rows, out)
     return rows
 
 

@@ -35,5 +35,5 @@ def run(parts: TorchModel, texts: Sequence[str], options: KvgenBenchOptions, out
         measured_capture(cache, system, fill(cycle(pool), tokens), options.rounds)
         for tokens in tqdm(options.tokens, desc="kvgen", unit="length")
     ]
-    publish(common_settings(parts) | options.told() | {"context_chunks": CONTEXTS[CONTEXT]}, rows, out)
+    publish(common_settings(parts) | options.settings() | {"context_chunks": CONTEXTS[CONTEXT]}, rows, out)
     return rows

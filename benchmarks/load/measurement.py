@@ -55,7 +55,7 @@ def run(
             for name in others:
                 rows += _cases(parts, population, load, name, saturation)
     ratios = sustained(rows)
-    told |= options.told() | {"saturation": saturation, "available": len(population.chunks)}
+    told |= options.settings() | {"saturation": saturation, "available": len(population.chunks)}
     publish(told, rows, out, {"sustained": ratios}, HIDDEN)
     print(f"\nstock vLLM is saturated at {saturation:.3g} requests per second")
     if ratios:

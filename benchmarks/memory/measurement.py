@@ -24,12 +24,12 @@ def main(settings: Settings, options: MemoryBenchOptions, out: Path | None) -> l
     with bench_folder(settings.cache_dir) as folder:
         for case in tqdm(CASES, desc="memory", unit="case"):
             rows.append(_measure(case, settings, folder, options))
-    publish(settings.model_dump(mode="json", exclude={"cache_dir"}) | options.told(), rows, out)
+    publish(settings.model_dump(mode="json", exclude={"cache_dir"}) | options.settings(), rows, out)
     return rows
 
 
 def _measure(case: str, settings: Settings, folder: Path, options: MemoryBenchOptions) -> Row:
-    task = {"case": case, "settings": settings.model_dump(mode="json"), "folder": str(folder), **options.told()}
+    task = {"case": case, "settings": settings.model_dump(mode="json"), "folder": str(folder), **options.settings()}
     command = [sys.executable, "-m", "benchmarks.memory.case"]
     # Its progress goes to our stderr as it comes.
     ran = subprocess.run(command, input=json.dumps(task), stdout=subprocess.PIPE, text=True, check=False)

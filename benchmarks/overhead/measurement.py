@@ -48,7 +48,7 @@ def run(
     with _served(service) as client, beside(str(client.base_url)) as other:
         told = common_settings(service.pipeline.models.language)
         rows = [_row(service, client, other, texts, tokens, options) for tokens in options.tokens]
-    publish(options.told() | told, rows, out)
+    publish(options.settings() | told, rows, out)
     return rows
 
 

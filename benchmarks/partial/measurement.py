@@ -102,7 +102,7 @@ def measure(prompts: Prompts, texts: Sequence[str], options: PartialBenchOptions
         for beside in options.beside:
             with prompts_beside(prompts, options) if beside == BUSY else nullcontext():
                 rows += _measure(prompts, segments, shares, beside, options)
-    publish(common_settings(parts) | options.told() | {"context": CONTEXT}, rows, out)
+    publish(common_settings(parts) | options.settings() | {"context": CONTEXT}, rows, out)
     return rows
 
 

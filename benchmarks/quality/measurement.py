@@ -65,7 +65,7 @@ def run(
     chosen = dataset.sample(options.limit, options.seed)
     builders = _builders(parts, embed, boundaries or embed, options, dataset)
     _check_cut(chosen, builders, options)
-    settings = common_settings(parts) | options.told() | {"data": dataset.digest}
+    settings = common_settings(parts) | options.settings() | {"data": dataset.digest}
     settings |= {"embedder": parts.settings.embedder, "codec": parts.settings.codec}
     kept = Partial(out, settings_key(settings), options.resume)
     measurement = Measurement(parts, options)

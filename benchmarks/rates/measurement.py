@@ -50,7 +50,7 @@ def run(parts: TorchModel, texts: Sequence[str], options: RatesBenchOptions, out
     pool = list(chain.from_iterable(split_documents(parts.template, texts, CHUNK_TOKENS)))
     chunks = {tokens: joined(pool, tokens) for tokens in options.tokens}
     rows = [*loading(parts, chunks, options), *computing(parts, joined(pool, options.context), options)]
-    publish(common_settings(parts) | options.told(), rows, out)
+    publish(common_settings(parts) | options.settings(), rows, out)
     return rows
 
 

@@ -88,7 +88,7 @@ def main(settings: Settings, options: RefiningBenchOptions, out: Path) -> None:
     rows = [_row(*name, found[name], caches[name[0]]) for name in found]
     each = {" ".join(name): [asdict(one) for one in of] for name, of in found.items()}
     publish(
-        {**options.told(), "data": dataset.digest, "chunks": sum(map(len, documents))}, rows, out, {"answers": each}
+        {**options.settings(), "data": dataset.digest, "chunks": sum(map(len, documents))}, rows, out, {"answers": each}
     )
     for filled in caches.values():
         filled.keeper.close()

@@ -97,7 +97,7 @@ def main(_: Settings, options: RetrievalBenchOptions, out: Path | None) -> list[
     for count in tqdm(options.vectors, desc="retrieval", unit="size"):
         truth = nearest(ClusteredSource(clusters, count), queries)
         rows += [measure(ClusteredSource(clusters, count), name, queries, truth) for name in options.indexes]
-    settings = options.told() | {"threads": load_faiss().omp_get_max_threads(), "faiss": _faiss_version()}
+    settings = options.settings() | {"threads": load_faiss().omp_get_max_threads(), "faiss": _faiss_version()}
     publish(settings, rows, out)
     return rows
 

@@ -101,7 +101,7 @@ def run(settings: Settings, texts: Sequence[str], options: SearchBenchOptions, o
             seconds, reports = measure(library, models, asked, first, options.rounds)
     check_tiers(LINKER, "ram", reports)
     rows = [_row(options.chunks, settings.retrieval, seconds, median_ttft(reports))]
-    publish(common_settings(parts) | options.told() | {"linker": LINKER, "context": CONTEXT}, rows, out)
+    publish(common_settings(parts) | options.settings() | {"linker": LINKER, "context": CONTEXT}, rows, out)
     return rows
 
 

@@ -64,7 +64,7 @@ def run(
             server.create_caches()
         rows, failures = _cases(servers, options, moments)
     ratios = at_equal_wait(rows)
-    told = options.told() | {
+    told = options.settings() | {
         name: getattr(settings, name) for name in ("model", "engine", "device", "dtype", "threads")
     }
     told |= {"cores": os.cpu_count(), "passages": len(workload.passages)}

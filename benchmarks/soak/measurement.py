@@ -50,7 +50,7 @@ def run(
     done, busy = (sum(getattr(one, name) for one in tallies.values()) for name in ("done", "busy"))
     # Its errors: what goes on for nobody.
     rows.append(_row("server", done, busy, left, len(lost) + uploaded) | _resources(watch, at_rest))
-    settled = options.told() | {name: getattr(settings, name) for name in ("model", "engine", "dtype", "threads")}
+    settled = options.settings() | {name: getattr(settings, name) for name in ("model", "engine", "dtype", "threads")}
     samples = [{"rss_mb": one.rss / MIB, "fds": one.fds} for one in watch.samples[:: max(1, len(watch.samples) // 200)]]
     told = {
         "errors": {name: dict(one.errors) for name, one in tallies.items() if one.errors},

@@ -57,7 +57,7 @@ def run(settings: Settings, folder: Path, options: StartBenchOptions, out: Path)
         }
         for command, several in found.items()
     ]
-    publish(options.told() | {"model": settings.model, "embedder": settings.embedder}, rows, out)
+    publish(options.settings() | {"model": settings.model, "embedder": settings.embedder}, rows, out)
 
 
 def measure(command: Sequence[str], settings: Settings) -> tuple[float, int]:

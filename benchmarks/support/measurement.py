@@ -30,7 +30,7 @@ def main(settings: Settings, options: SupportBenchOptions, out: Path) -> None:
         for one, told in judged
         if one.said_by != told.citation
     ]
-    publish({**options.told(), "least": LEAST}, rows, out, {"wrong": wrong})
+    publish({**options.settings(), "least": LEAST}, rows, out, {"wrong": wrong})
 
 
 def judge(one: LabelledSentence) -> Judged:

@@ -40,7 +40,7 @@ def main(settings: Settings, options: TraceBenchOptions, out: Path) -> None:
         raise ConfigError(f"--memory {options.memory:g} is a share of each capacity: give 1 at most")
     parts = load_torch_model(settings)
     costs = measured(parts, options)
-    told = common_settings(parts) | options.told() | {f"{name}_s": value for name, value in asdict(costs).items()}
+    told = common_settings(parts) | options.settings() | {f"{name}_s": value for name, value in asdict(costs).items()}
     told |= {"passages": len(trace.tokens), "requests": len(trace.requests)}
     publish(told, replayed(trace, costs, options, settings.cache_dir), out)
 

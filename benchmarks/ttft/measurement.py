@@ -47,7 +47,7 @@ def run(parts: TorchModel, texts: Sequence[str], options: TtftBenchOptions, out:
             segments = (parts.template.system(), *chunks, parts.template.question(QUESTION))
             rows += _measure(segments, ram, disk, options)
     told = {"context": CONTEXT, "codec": parts.settings.codec}
-    publish(common_settings(parts) | options.told() | told, rows, out)
+    publish(common_settings(parts) | options.settings() | told, rows, out)
     return rows
 
 

@@ -45,7 +45,7 @@ def run(settings: Settings, texts: Sequence[str], options: TtftBenchOptions, out
     with open_vllm(settings, max_model_len=length, max_num_batched_tokens=length) as parts:
         rows = _lengths(parts, texts, options)
         told = common_settings(parts)
-    publish(told | options.told() | {"context": CONTEXT, "codec": settings.codec}, rows, out)
+    publish(told | options.settings() | {"context": CONTEXT, "codec": settings.codec}, rows, out)
     return rows
 
 

@@ -53,7 +53,7 @@ def run(settings: Settings, texts: Sequence[str], options: UiBenchOptions, folde
             painted = [_asked(tab, question) for question in tqdm(asked, desc="questions")][WARM:]
             rows = _rows(tab, at_home, painted, options)
     told = {name: getattr(settings, name) for name in ("model", "engine", "dtype", "threads")}
-    publish(options.told() | told, rows, out)
+    publish(options.settings() | told, rows, out)
     return rows
 
 

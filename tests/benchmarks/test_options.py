@@ -35,8 +35,8 @@ def test_what_is_told_are_the_defaults_as_they_are_read(kind: type[BenchOptions]
     required = {one.name: Path("data") for one in fields(kind) if one.metadata["default"] is MISSING}
     made = kind(**required)
     told = {one.name for one in fields(kind) if one.metadata["told"]}
-    assert set(made.told()) == told
-    assert not any(isinstance(value, Path) for value in made.told().values()), "no path of this machine"
+    assert set(made.settings()) == told
+    assert not any(isinstance(value, Path) for value in made.settings().values()), "no path of this machine"
     for one in fields(kind):
         if one.metadata["read"]:
             assert getattr(made, one.name) == one.metadata["read"](one.metadata["default"], "")
@@ -44,7 +44,7 @@ def test_what_is_told_are_the_defaults_as_they_are_read(kind: type[BenchOptions]
 
 def test_a_linker_is_told_with_all_its_settings() -> None:
     (told,) = (
-        QualityBenchOptions({"query:first=4": make_linker("query:first=4")}, data=Path()).told()["linkers"].values()
+        QualityBenchOptions({"query:first=4": make_linker("query:first=4")}, data=Path()).settings()["linkers"].values()
     )
     assert told == repr(make_linker("query:first=4"))
     assert "ratio=" in told

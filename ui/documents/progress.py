@@ -68,7 +68,7 @@ def _look(connection: ServerConnection, collection: str) -> None:
     st.session_state[WAITED] = {one["id"] for one in under_way(jobs)}
     moving = bool(st.session_state[WAITED])
     if rows := [one for one in jobs if moving or one["state"] != "done"]:
-        st.html(told(rows))
+        st.html(jobs_line(rows))
     if line := outcome(jobs):
         st.markdown(f":material/check: {line}")
     if waited - st.session_state[WAITED]:
@@ -94,7 +94,7 @@ def _matters(job: Job, now: float) -> bool:
     return job["state"] != "done" or now - (job["finished"] or now) < FRESH_S
 
 
-def told(jobs: Sequence[Job]) -> str:
+def jobs_line(jobs: Sequence[Job]) -> str:
     """As HTML: those that need somebody, those that move, and then the others."""
     order = {"failed": 0, "running": 1, "cancelled": 2, "queued": 3, "done": 4}
     ranked = sorted(jobs, key=lambda one: order.get(one["state"], 5))

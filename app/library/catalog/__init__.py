@@ -56,7 +56,7 @@ from app.library.catalog.context_caches import ContextCaches
 from app.library.catalog.conversations import Conversations
 from app.library.catalog.database import BESIDE, Database, database_url, refuse_network
 from app.library.catalog.documents import Documents
-from app.library.catalog.failures import told
+from app.library.catalog.failures import catalog_failures
 from app.library.catalog.jobs import Jobs
 from app.library.catalog.keys import Keys
 from app.library.catalog.locks import Waiting, discard, held
@@ -206,7 +206,7 @@ def catalog_to_look_at(settings: Settings) -> Iterator[Catalog]:
     url = database_url(settings)
     with ExitStack() as stack:
         if url.drivername == "sqlite" and not _is_there(Path(url.database or "")):
-            with told("in a folder for temporary files", OSError):
+            with catalog_failures("in a folder for temporary files", OSError):
                 folder = Path(stack.enter_context(TemporaryDirectory(prefix="ragcache-")))
             settings = settings.model_copy(update={"data_dir": folder, "database_url": None})
         yield stack.enter_context(open_catalog(settings))
@@ -214,7 +214,7 @@ def catalog_to_look_at(settings: Settings) -> Iterator[Catalog]:
 
 def _is_there(path: Path) -> bool:
     refuse_network(path)
-    with told(str(path), OSError):
+    with catalog_failures(str(path), OSError):
         try:
             path.stat()
         except FileNotFoundError:

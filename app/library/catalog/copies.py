@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from app.errors import CatalogError
 from app.library.catalog.database import Database
-from app.library.catalog.failures import told
+from app.library.catalog.failures import catalog_failures
 from ragcache.host import FILE, private_folder, put, sync
 
 PART = ".part"  # ends the name of a copy that is not whole yet
@@ -41,7 +41,7 @@ def back_up(database: Database, target: Path, force: bool = False) -> None:
     there = [path for path in (target, *companions(target)) if path.exists()]
     if there and not force:
         raise CatalogError(f"{there[0]} is there already: name another file, or replace it with --force")
-    with told(str(target), OSError), beside(target) as fresh:
+    with catalog_failures(str(target), OSError), beside(target) as fresh:
         write_copy(source, fresh)
         check_sound(fresh, source)
         with unused(target):
@@ -142,7 +142,7 @@ def existing(path: Path, timeout: float = 5.0) -> sqlite3.Connection:
 
 def check_sound(path: Path, of: Path) -> None:
     """Raises CatalogError when SQLite finds something wrong with a file, which is a copy of another."""
-    with told(str(of)), closing(existing(path)) as connection:
+    with catalog_failures(str(of)), closing(existing(path)) as connection:
         found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         dangling = connection.execute("PRAGMA foreign_key_check").fetchone()
     if found != "ok" or dangling:

@@ -18,7 +18,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import ArgumentError
 
 from app.errors import CatalogError
-from app.library.catalog.failures import LOCKED, told
+from app.library.catalog.failures import LOCKED, catalog_failures
 from app.library.catalog.kept_rows import kept_rows
 from app.settings import Settings, expanded
 from ragcache.host import MOUNTS, carry_over, network_file_system
@@ -116,14 +116,14 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with told(self.where), self._reader.begin() as connection:
+        with catalog_failures(self.where), self._reader.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction: all of it is there after the block, or nothing."""
         turn = nullcontext() if self.path is None else self._in_turn()
-        with told(self.where), turn, self._writer.begin() as connection:
+        with catalog_failures(self.where), turn, self._writer.begin() as connection:
             yield connection
 
     @contextmanager
@@ -146,7 +146,7 @@ class Database:
             with self.writing() as connection:  # which waits for nobody but who writes the same row
                 yield connection
             return
-        with told(self.where), ExitStack() as turn:
+        with catalog_failures(self.where), ExitStack() as turn:
             if not self._turn.acquire(blocking=False):
                 raise CatalogError(f"cannot use the catalog {self.where}: somebody is writing to it")
             turn.callback(self._turn.release)
@@ -162,7 +162,7 @@ class Database:
             return
         with ExitStack() as own:
             own.callback(turn.release)
-            own.enter_context(told(self.where))
+            own.enter_context(catalog_failures(self.where))
             cursor = own.enter_context(self._engine.connect()).connection.cursor()
             # The next transaction tells of a disk that is full.
             with _waiting(cursor, MOMENT_S, self.busy_seconds), suppress(sqlite3.OperationalError):
@@ -179,7 +179,7 @@ class Database:
             with self.writing() as connection:
                 yield connection
             return
-        with told(self.where), self._in_turn(), self._writer.connect() as connection:
+        with catalog_failures(self.where), self._in_turn(), self._writer.connect() as connection:
             connection.connection.cursor().execute("PRAGMA foreign_keys = OFF")
             try:
                 with connection.begin(), kept_rows(connection, self.where):

@@ -27,7 +27,7 @@ from app.errors import NotFound
 from app.library.catalog.chunks import add, lock, remove_documents, retire, rows_of, source_key
 from app.library.catalog.collections import write_splitter
 from app.library.catalog.database import DatabasePart, batches, stored
-from app.library.catalog.failures import told
+from app.library.catalog.failures import catalog_failures
 from app.library.catalog.order import stand
 from app.library.catalog.orphans import orphaned
 from app.library.catalog.records import (
@@ -198,7 +198,7 @@ class Documents(DatabasePart):
     def page_layout(self, document_id: int, number: int) -> DocumentLayout:
         """The same with the lines of that page alone."""
         wanted = DOCUMENTS.c.text, DOCUMENTS.c.pages, type_coerce(DOCUMENTS.c.lines, LargeBinary)
-        with told(self._database.where):
+        with catalog_failures(self._database.where):
             text, pages, packed = self._value(document_id, *wanted)
             lines = tuple(_line(one) for one in _items(packed) if one[2] == number)
         return DocumentLayout(text, _pages(pages), lines)

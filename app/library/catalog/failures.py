@@ -68,7 +68,7 @@ CONNECTING: Mapping[str, str] = {
 
 
 @contextmanager
-def told(where: str, *more: type[Exception]) -> Iterator[None]:
+def catalog_failures(where: str, *more: type[Exception]) -> Iterator[None]:
     """Failures of the database inside the block become a CatalogError about `where`, a name without a password; that
     what a row belongs to is gone is none of the database's, and NotFound.
     """

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from app.errors import CatalogError, CollectionBusy
 from app.library.catalog.database import HELD, Database
-from app.library.catalog.failures import told
+from app.library.catalog.failures import catalog_failures
 from app.library.catalog.records import Collection
 from ragcache.host import FILE, private_folder
 
@@ -66,7 +66,7 @@ def schema_alone(database: Database) -> Iterator[None]:
         yield
         return
     lock = database.path.parent / LOCKS / f"{database.path.name}.lock"
-    with told(database.where, OSError):
+    with catalog_failures(database.where, OSError):
         private_folder(lock.parent)
         try:
             held = FileLock(lock, mode=FILE).acquire(timeout=PATIENCE)
@@ -85,7 +85,7 @@ def lock_file(database: Database, collection_id: int) -> Path:
 def discard(database: Database, collection_id: int) -> None:
     """Of a collection that is gone. Whoever waits for the lock finds out then; its number is never given again."""
     if database.path is not None:
-        with told(database.where, OSError):
+        with catalog_failures(database.where, OSError):
             lock_file(database, collection_id).unlink(missing_ok=True)
 
 
@@ -97,7 +97,7 @@ def _files(
     with ExitStack() as stack:
         for collection in collections:
             path = lock_file(database, collection.id)
-            with told(str(path), OSError):
+            with catalog_failures(str(path), OSError):
                 private_folder(path.parent)
                 lock = FileLock(path, mode=FILE)
                 try:
@@ -121,7 +121,7 @@ def _make_room(files: int) -> None:
 def _rows(database: Database, collections: Sequence[Collection], waiting: Waiting | None) -> Iterator[None]:
     """Of any number of collections by one connection, of which a server has not many."""
     with ExitStack() as stack:
-        with told(database.where):
+        with catalog_failures(database.where):
             connection = stack.enter_context(closing(database.apart()))
             connection.execute(_UNLIMITED)
             for name, value in {"application_name": _own_name(), **_ALIVE}.items():

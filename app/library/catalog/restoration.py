@@ -42,7 +42,7 @@ from app.library.catalog.copies import (
     write_copy,
 )
 from app.library.catalog.database import Database
-from app.library.catalog.failures import told
+from app.library.catalog.failures import catalog_failures
 from app.library.catalog.locks import schema_alone
 from app.library.catalog.schema import inspect_schema
 from ragcache.host import FILE, put, sync
@@ -65,8 +65,8 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
         raise CatalogError(f"there is no file {source}: nothing was changed")
     if path.exists() and source.samefile(path):
         raise CatalogError(f"{source} is the catalog itself: name a copy of it")
-    with schema_alone(database), told(str(path), OSError), beside(path) as fresh:
-        with told(str(source), OSError):
+    with schema_alone(database), catalog_failures(str(path), OSError), beside(path) as fresh:
+        with catalog_failures(str(source), OSError):
             write_copy(source, fresh)
         check_sound(fresh, source)
         revision = _revision(fresh, source)
@@ -93,7 +93,7 @@ def _revision(fresh: Path, source: Path) -> str:
 
 def _renew(fresh: Path, source: Path) -> None:
     """Give all collections new uids. Whatever ran when the copy was made runs no more."""
-    with told(str(source)), closing(existing(fresh)) as connection, connection:
+    with catalog_failures(str(source)), closing(existing(fresh)) as connection, connection:
         connection.execute("UPDATE collections SET uid = lower(hex(randomblob(16)))")
         connection.execute("UPDATE ingest_runs SET state = 'interrupted' WHERE state = 'running'")
         if _has(connection, "jobs"):

@@ -22,7 +22,7 @@ from app.library.catalog.copies import (
     write_copy,
 )
 from app.library.catalog.database import Database
-from app.library.catalog.failures import told
+from app.library.catalog.failures import catalog_failures
 from app.library.catalog.locks import schema_alone
 from ragcache.host import private_file, put
 
@@ -55,7 +55,7 @@ def inspect_schema(database: Database, folder: Path = SCRIPTS) -> Schema:
     """Where it stands; creates nothing."""
     known = _revisions(folder)
     (newest,) = known.keys() - known.values()
-    with told(database.where, OSError):
+    with catalog_failures(database.where, OSError):
         if database.path is not None and not database.path.exists():
             return Schema(database.where, None, newest)
     with database.reading() as connection:
@@ -134,9 +134,12 @@ def _refuse_other_encodings(connection: Connection, database: Database) -> None:
 def _write_ahead(database: Database) -> None:
     """Readers and one writer at a time, side by side. The file remembers it."""
     assert database.path is not None
-    with told(database.where, OSError):
+    with catalog_failures(database.where, OSError):
         private_file(database.path)  # SQLite makes what lies beside it with the same modes
-    with told(database.where), closing(sqlite3.connect(database.path, timeout=database.busy_seconds)) as connection:
+    with (
+        catalog_failures(database.where),
+        closing(sqlite3.connect(database.path, timeout=database.busy_seconds)) as connection,
+    ):
         connection.execute(f"PRAGMA page_size = {_PAGE}")  # of a new file
         connection.execute("PRAGMA journal_mode = WAL")
 
@@ -144,7 +147,7 @@ def _write_ahead(database: Database) -> None:
 def _back_up(database: Database, revision: str, keep: int) -> Path:
     """A copy of an SQLite file, which others may be using; the oldest beyond `keep` go."""
     assert database.path is not None
-    with told(f"{database.path.parent / BACKUPS}", OSError):
+    with catalog_failures(f"{database.path.parent / BACKUPS}", OSError):
         target = new_backup(database.path, revision)
         with beside(target.parent / database.path.name) as fresh:
             write_copy(database.path, fresh)

@@ -19,9 +19,9 @@ from app.answering.stream import AnswerToken, Usage
 from app.models.cores import in_thread
 from app.server.callers import Asking, Serving
 from app.server.events import DONE, event, streamed, written
-from app.server.openai.asking import Start, chat_starts, completion_starts
 from app.server.openai.choices import ChoicePiece, Refused, begun, pieces_of, unless_gone
 from app.server.openai.logprobs import TokenNames, chat_logprobs, completion_logprobs
+from app.server.openai.request_format import Start, chat_starts, completion_starts
 from app.server.openai.schemas import (
     AboutAnswer,
     AnsweredMessage,
@@ -34,9 +34,9 @@ from app.server.openai.schemas import (
     CompletionResponse,
     CompletionUsage,
 )
-from app.server.problems import told
+from app.server.problems import stream_problem
 from app.server.queueing import Turn
-from app.server.told import told_notes, told_report
+from app.server.redaction import redacted_notes, redacted_report
 from ragcache.errors import FAULTS
 
 router = APIRouter(prefix="/v1", tags=["openai"])
@@ -243,7 +243,7 @@ async def _closed(
             async for one in events:
                 yield one
         except FAULTS as error:
-            yield event(told(error, frank))
+            yield event(stream_problem(error, frank))
 
 
 async def _made(told_of: Callable[[ChoicePiece], bytes], piece: ChoicePiece) -> bytes:
@@ -261,7 +261,7 @@ def _chunk(kind: str, naming: Naming, choices: list[dict[str, Any]], **more: Any
 
 def _about(answer: Answer) -> AboutAnswer:
     values = answer.to_dict()
-    report, notes = told_report(values["report"]), told_notes(values["notes"])
+    report, notes = redacted_report(values["report"]), redacted_notes(values["notes"])
     return AboutAnswer(citations=values["citations"], support=values["support"], report=report, notes=notes)
 
 

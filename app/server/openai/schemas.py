@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from app.server.bodies import RequestBody, Several
 from app.server.problems import RefusedRequest
-from app.server.told import SupportedSentence
+from app.server.redaction import SupportedSentence
 
 LONGEST_LIST = 2048  # of texts in one request
 MOST_BIASES = 2048

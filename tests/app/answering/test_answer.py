@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from app.answering import told
+from app.captions import report_line
 from ragcache.report import OTHER, ChunkReport, Report
 
 
@@ -10,13 +10,13 @@ def report(*tiers: str, ttft_s: float = 0.25, repaired: int = 9) -> Report:
 
 
 def test_a_report_in_a_line() -> None:
-    assert told(report("disk", "ram", "disk", "computed")) == (
+    assert report_line(report("disk", "ram", "disk", "computed")) == (
         "first token 0.25 s · 2/4 chunks from disk · 1/4 chunks from ram · 1/4 chunks computed · 9 % repaired"
     )
 
 
 def test_beside_the_same_prompt_without_cache() -> None:
-    assert told(report("ram"), report("computed", ttft_s=2.0)) == (
+    assert report_line(report("ram"), report("computed", ttft_s=2.0)) == (
         "first token 0.25 s (without cache 2.00 s, measured) · 1/1 chunks from ram · 9 % repaired"
     )
 
@@ -24,10 +24,10 @@ def test_beside_the_same_prompt_without_cache() -> None:
 def test_kv_of_another_system_prompt_is_told() -> None:
     mixed = report("disk", "disk", "computed")
     mixed.chunks[0].system = OTHER
-    assert told(mixed) == (
+    assert report_line(mixed) == (
         "first token 0.25 s · 2/3 chunks from disk · 1/3 chunks computed · 1/3 of another system prompt · 9 % repaired"
     )
 
 
 def test_without_chunks() -> None:
-    assert told(report()) == "first token 0.25 s · no chunks"
+    assert report_line(report()) == "first token 0.25 s · no chunks"

@@ -30,7 +30,7 @@ def test_what_is_near_stays_as_it_was_asked_for() -> None:
     gate = QualityGate(0.02)
     assert measure(gate, 500, asked=0.9 * LIMIT) is Level.ASKED
     assert gate.linker(1, AUTO) is AUTO
-    assert gate.told(1) == ()
+    assert gate.notes(1) == ()
 
 
 def test_a_drift_raises_the_repair_and_then_ends_linking() -> None:
@@ -40,12 +40,12 @@ def test_a_drift_raises_the_repair_and_then_ends_linking() -> None:
     assert measure(gate, 1, asked=2 * LIMIT) is Level.MORE
     raised = gate.linker(1, AUTO)
     assert isinstance(raised, Auto) and raised.most == pytest.approx(2.5 * Auto().most)
-    assert "more tokens are repaired" in gate.told(1)[0]
+    assert "more tokens are repaired" in gate.notes(1)[0]
     assert measure(gate, FEWEST - 1, asked=1, more=1) is Level.MORE
     assert measure(gate, 1, asked=1, more=1) is Level.OFF
     assert gate.linker(1, AUTO) == Full()
     assert gate.linker(2, AUTO) is AUTO, "another collection"
-    assert "without the cache" in gate.told(1)[0]
+    assert "without the cache" in gate.notes(1)[0]
 
 
 def test_it_is_taken_back_step_by_step() -> None:
@@ -55,7 +55,7 @@ def test_it_is_taken_back_step_by_step() -> None:
     assert measure(gate, MOST - 1, asked=near, more=near) is Level.OFF
     assert measure(gate, 1, asked=near, more=near) is Level.MORE
     assert measure(gate, MOST, asked=near, more=near) is Level.ASKED
-    assert gate.told(1) == ()
+    assert gate.notes(1) == ()
 
 
 def test_what_is_between_goes_neither_way() -> None:
@@ -108,7 +108,7 @@ def test_a_linker_that_cannot_repair_more_is_left_at_once() -> None:
     gate.samples(1, 1)
     for _ in range(FEWEST):
         gate.found(1, [(one, 1.0) for one in gate.levels(1, naive)], 0.0)
-    assert gate.linker(1, naive) == Full() and "without the cache" in gate.told(1)[0]
+    assert gate.linker(1, naive) == Full() and "without the cache" in gate.notes(1)[0]
     for _ in range(MOST):
         assert gate.levels(1, naive) == [Level.ASKED]
         gate.found(1, [(Level.ASKED, 0.01)], 0.0)

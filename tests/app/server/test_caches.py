@@ -13,7 +13,7 @@ from app import RagPipeline, Settings
 from app.chat.contexts import ContextRequest
 from app.library.catalog.serving_records import ContextCache
 from app.server.callers import Caller
-from app.server.openai.asking import chat_starts
+from app.server.openai.request_format import chat_starts
 from app.server.openai.schemas import ChatRequest
 from app.server.service import Service
 from tests.app.server.serving import beside

@@ -19,7 +19,7 @@ from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits
 from app.server import collections, conversations
 from app.server.callers import Caller
-from app.server.openai.asking import chat_starts
+from app.server.openai.request_format import chat_starts
 from app.server.openai.schemas import ChatRequest
 from app.server.problems import BROKEN, RefusedRequest, shown
 from app.server.service import Service

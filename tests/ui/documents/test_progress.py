@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ui.documents.amounts import counted, duration, size
-from ui.documents.progress import MOST, outcome, progress_share, row, shown_jobs, told
+from ui.documents.progress import MOST, jobs_line, outcome, progress_share, row, shown_jobs
 
 HOSTILE = '<img src="//evil.example/x.png">"\'`**b**'
 STAGES = {"read": {"done": 1, "of": 1}, "split": {"done": 40, "of": 40}, "kv": {"done": 10, "of": 40}}
@@ -54,7 +54,7 @@ def test_the_newest_job_of_a_file_counts_and_old_ends_are_forgotten() -> None:
 
 
 def test_many_are_told_by_their_number() -> None:
-    html = told([job("queued", f"{one}.md") for one in range(MOST + 7)])
+    html = jobs_line([job("queued", f"{one}.md") for one in range(MOST + 7)])
     assert html.count('class="rc-job"') == MOST
     assert "7 more files" in html
 

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from app.errors import CatalogError, NotFound
 from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.database import Database, database_url
-from app.library.catalog.failures import POSTGRESQL, told
+from app.library.catalog.failures import POSTGRESQL, catalog_failures
 from app.library.catalog.records import Collection
 from app.library.catalog.schema import inspect_schema
 from app.settings import Settings
@@ -179,7 +179,7 @@ def test_a_lock_that_is_held_too_long(settings: Settings, catalog: Catalog, coll
 
 @pytest.mark.parametrize("code", [code for code in POSTGRESQL if len(code) == 5 and code != "23503"])
 def test_what_postgresql_says_is_told(code: str) -> None:
-    with pytest.raises(CatalogError, match=r"^cannot use the catalog here: ") as failed, told("here"):
+    with pytest.raises(CatalogError, match=r"^cannot use the catalog here: ") as failed, catalog_failures("here"):
         raise psycopg.errors.lookup(code)("in its own words")
     assert str(failed.value).endswith(POSTGRESQL[code])
 
@@ -205,12 +205,12 @@ def test_what_comes_for_a_collection_that_is_gone_is_told_so(catalog: Catalog, c
     [(errno.ENOSPC, "its disk is full"), (errno.EROFS, "cannot be written"), (errno.ELOOP, "OSError: ")],
 )
 def test_what_the_system_says_is_told(number: int, said: str) -> None:
-    with pytest.raises(CatalogError, match=said), told("here", OSError):
+    with pytest.raises(CatalogError, match=said), catalog_failures("here", OSError):
         raise OSError(number, os.strerror(number))
 
 
 def test_a_bug_is_no_failure_of_the_database() -> None:
-    with pytest.raises(ZeroDivisionError), told("here"):
+    with pytest.raises(ZeroDivisionError), catalog_failures("here"):
         raise ZeroDivisionError
 
 

@@ -14,7 +14,7 @@ from app.library.catalog.serving_records import StoredJob
 from app.library.catalog.tables import now
 from app.server.callers import Caller
 from app.server.jobs import card_of
-from app.server.told import placeless
+from app.server.redaction import placeless
 from tests.app.server.serving import beside, served
 
 

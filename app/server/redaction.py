@@ -30,10 +30,10 @@ def placeless(told: str) -> str:
     return _PLACES.sub("…", told)
 
 
-def told_notes(notes: Sequence[str]) -> list[str]:
+def redacted_notes(notes: Sequence[str]) -> list[str]:
     return [placeless(sound(one)) for one in notes]
 
 
-def told_report(report: Mapping[str, Any]) -> dict[str, Any]:
+def redacted_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """Its incidents may be those of another client's prompt, whose entries and buckets are nobody else's."""
-    return {**sound(report), "incidents": told_notes(report.get("incidents", ()))}
+    return {**sound(report), "incidents": redacted_notes(report.get("incidents", ()))}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-from app.answering.asked import Asked
+from app.answering.question_options import Asked
 from app.answering.stream import AnswerStream
 from app.chat.chat import ChatOptions
 from app.chat.messages import CachePart, ChatTurn, TextPart
