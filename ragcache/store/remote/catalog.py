@@ -90,13 +90,13 @@ class BucketCatalog:
         if (found := self.known(family)) is not None:
             return found
         with self._lock:
-            under_way = self._looks.get(family)
-            if under_way is None:
-                self._looks[family] = under_way = self._clock(), self._bucket.submit(self._looked(family))
+            known = self._looks.get(family)
+            under_way = known or (self._clock(), self._bucket.submit(self._looked(family)))
+            self._looks[family] = under_way
             is_hurried = self._clock() < self._hurried_until[patient]
             left = 0.0 if is_hurried else under_way[0] + seconds - self._clock()
         asked, future = under_way
-        if not future.done():
+        if known is None:  # not under the lock: where it has ended by now, it is remembered at once
             future.add_done_callback(lambda ended: self._remember(family, asked, ended))
         try:
             return future.result(max(0.0, left))
