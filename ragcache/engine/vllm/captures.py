@@ -33,7 +33,8 @@ class Storing:
         self._refused: dict[str, str] = {}
 
     def begin(self, request: str, store: KVStore, variant: Variant) -> None:
-        self._tasks[request] = self._threads.submit(partial(store.put, variant))
+        """Whoever captures asks for it to be kept, whatever goes for it."""
+        self._tasks[request] = self._threads.submit(partial(store.put, variant, wanted=True))
 
     def refuse(self, request: str, reason: str) -> None:
         self._refused[request] = reason
@@ -56,7 +57,7 @@ class Storing:
                 continue
             del self._tasks[request]
             if task.future.done():
-                yield request, _told(task.future.exception())
+                yield request, _told(task.future)
             else:
                 self._threads.give_up(task)
                 yield request, "KV not stored: the cache folder did not take it in time: look at its disk"
@@ -65,9 +66,9 @@ class Storing:
         self._threads.close()
 
 
-def _told(error: BaseException | None) -> str | None:
-    if error is None:
-        return None
+def _told(stored: Future[bool]) -> str | None:
+    if (error := stored.exception()) is None:
+        return None if stored.result() else "KV not stored: the store has declined it"
     if not isinstance(error, FAULTS):
         raise error
     logger.warning("KV not stored", exc_info=error)
