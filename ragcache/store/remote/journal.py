@@ -33,9 +33,9 @@ CREATE TABLE IF NOT EXISTS tasks (
 """
 _ADD = """
 INSERT INTO tasks VALUES (?, ?, ?, ?, ?, 0, 0, 0, NULL)
-ON CONFLICT DO UPDATE SET kind = excluded.kind, told = excluded.told, number = excluded.number, due = 0, tries = 0,
-done = NULL
-"""
+ON CONFLICT DO UPDATE SET kind = excluded.kind, told = excluded.told, number = excluded.number, due = 0,
+tries = CASE WHEN done IS NULL THEN min(tries, 1) ELSE 0 END, done = NULL
+"""  # a try may be under way
 
 
 class Kind(StrEnum):
@@ -53,7 +53,7 @@ class RemoteTask:
         str, ...
     ]  # UPLOAD, DELETE: engine, family, digest; FAMILY: it, digests that stay; CHUNK: border, chunk; …
     number: int = 0
-    tries: int = 0
+    tries: int = 0  # before this one; what was claimed counts, whether its end was told or not
     kept_as: str = field(default="", compare=False)  # by whoever told it: other versions may have had other names
 
     @property
@@ -107,7 +107,9 @@ class Journal(FolderFile):
                 (self._bucket, *kinds, now, now, self._first_deletion(connection), most),
             ).fetchall()
             claimed = [(now + CLAIM_S, self._bucket, name) for name, *_ in rows]
-            connection.executemany("UPDATE tasks SET claimed = ? WHERE bucket = ? AND name = ?", claimed)
+            # A try from here on: of who is killed in it nobody is told how far it got.
+            wanted = "UPDATE tasks SET claimed = ?, tries = tries + 1 WHERE bucket = ? AND name = ?"
+            connection.executemany(wanted, claimed)
         return [
             RemoteTask(Kind(kind), tuple(json.loads(told)), number, tries, name)
             for name, kind, told, number, tries in rows
@@ -118,8 +120,9 @@ class Journal(FolderFile):
         fails and fails (nobody may delete there) holds nobody up: what it deletes in the end is computed again.
         """
         ((first,),) = connection.execute(
-            "SELECT min(number) FROM tasks WHERE bucket = ? AND kind != ? AND done IS NULL AND tries < ?",
-            (self._bucket, Kind.UPLOAD, HOPELESS),
+            "SELECT min(number) FROM tasks WHERE bucket = ? AND kind != ? AND done IS NULL "
+            "AND tries - (claimed > ?) < ?",  # the one under way may end it
+            (self._bucket, Kind.UPLOAD, time.time(), HOPELESS),
         )
         return _LAST if first is None else int(first)
 
@@ -141,7 +144,7 @@ class Journal(FolderFile):
             for task in tasks:
                 pause = jittered(min(LONGEST_S, FIRST_S * 2 ** min(task.tries, 16)))
                 connection.execute(
-                    "UPDATE tasks SET due = ?, tries = tries + 1, claimed = 0 WHERE bucket = ? AND name = ?",
+                    "UPDATE tasks SET due = ?, claimed = 0 WHERE bucket = ? AND name = ?",
                     (time.time() + pause, self._bucket, task.name),
                 )
 
