@@ -202,7 +202,7 @@ class TieredStore(KVStore):
             tier.pin(key, pinned, owner=owner, seconds=seconds)
 
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
-        for tier in self._tiers:
+        for tier in reversed(self._tiers):  # as `delete`
             tier.trim(fingerprint, share, more)
 
     def stats(self) -> Sequence[TierStats]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ragcache.address import prefix_name
 from ragcache.errors import ConfigError, StoreError
 from ragcache.store import DiskTier, RamTier, open_store
 from ragcache.store.base import RAM
@@ -86,6 +87,26 @@ def test_an_entry_deleted_on_disk_meanwhile_is_not_promoted(
     store = TieredStore(Deleting(None), disk)
     assert store.get(make_variant().key) is not None
     assert store.get(make_variant().key) is None
+
+
+def test_a_conversation_that_is_read_while_all_go_does_not_stay_in_memory(disk: DiskTier, make_variant: Any) -> None:
+    class Closing(RamTier):
+        """A reader ends when memory has been looked through."""
+
+        def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+            super().trim(fingerprint, share, more)
+            entry.close()
+
+    variant = make_variant(fingerprint=prefix_name("engine"))
+    disk.put(variant)
+    ram = Closing(None)
+    store = TieredStore(ram, disk)
+    entry = store.open(variant.key)
+    assert entry is not None
+    entry.variant()
+    store.drop_prefixes()
+    assert store.get(variant.key) is None
+    assert ram.stats()[0].entries == 0
 
 
 def test_what_the_disk_refuses_serves_from_ram_alone(tmp_path: Path, ram: RamTier, make_variant: Any) -> None:
