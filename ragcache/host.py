@@ -11,9 +11,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from time import monotonic
+from types import TracebackType
 from typing import Protocol
 from weakref import WeakSet
 
@@ -24,6 +27,7 @@ NETWORK = frozenset(
     | {"ocfs2", "orangefs", "smb3", "smbfs"}
 )
 REMOTE_FUSE = frozenset({"ceph", "glusterfs", "gcsfuse", "juicefs", "mfs", "moosefs", "rclone", "s3fs", "sshfs"})
+FORK_S = 10.0  # that a fork waits for threads that have something locked for a moment
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how the table writes spaces and the like
 
 
@@ -135,27 +139,105 @@ class Forking(Protocol):
     def after_fork_in_child(self) -> None: ...
 
 
+class BriefLock:
+    """For moments. Whoever has it asks for no other lock than such ones.
+
+    A fork waits until no thread has any: its child finds each of them free, and what it guards whole.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+        _forks().add_lock(self)
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def take(self, seconds: float) -> bool:
+        """Whether it is had within them; to be let go by `free`."""
+        return self._lock.acquire(timeout=seconds)
+
+    def free(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._lock.release()
+
+
 def carry_over(one: Forking) -> None:
     """See to it that no connection of this one gets into a child."""
-    _living().add(one)
+    _forks().add(one)
+
+
+class _Forks:
+    """Whom a fork concerns. Python never forgets what it was told to do at one, so it is told once, for all that live
+    then.
+    """
+
+    def __init__(self) -> None:
+        self._change = threading.Lock()  # of what follows: nobody keeps it, save at a fork
+        self._living: WeakSet[Forking] = WeakSet()
+        self._locks: WeakSet[BriefLock] = WeakSet()
+        self._taken: list[BriefLock] = []
+        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
+
+    def add(self, one: Forking) -> None:
+        with self._change:
+            self._living.add(one)
+
+    def add_lock(self, lock: BriefLock) -> None:
+        with self._change:
+            self._locks.add(lock)
+
+    def _now(self) -> tuple[list[Forking], list[BriefLock]]:
+        with self._change:
+            return list(self._living), list(self._locks)
+
+    def _before(self) -> None:
+        for one in self._now()[0]:
+            one.before_fork()
+        taken = _all_taken(self._now()[1])  # behind all others: who waits for such a lock may have one of theirs
+        self._change.acquire()
+        self._taken = taken
+
+    def _in_parent(self) -> None:
+        taken, self._taken = self._taken, []
+        self._change.release()
+        for lock in taken:
+            lock.free()
+        for one in self._now()[0]:
+            one.after_fork()
+
+    def _in_child(self) -> None:
+        self._taken, self._change = [], threading.Lock()
+        living, locks = self._now()
+        for lock in locks:
+            lock.renew()
+        for one in living:
+            one.after_fork_in_child()
+
+
+def _all_taken(locks: list[BriefLock]) -> list[BriefLock]:
+    """Who has one may wait for another: so none is kept while one is waited for. None, where that takes too long: the
+    child then has them free all the same, and perhaps a change that nobody ends.
+    """
+    late = monotonic() + FORK_S
+    while (left := late - monotonic()) > 0:
+        taken: list[BriefLock] = []
+        for lock in locks:
+            if not lock.take(0.0 if taken else left):
+                locks = [lock, *(one for one in locks if one is not lock)]
+                break
+            taken.append(lock)
+        else:
+            return taken
+        for one in taken:
+            one.free()
+    return []
 
 
 @cache
-def _living() -> WeakSet[Forking]:
-    """Python never forgets what it was told to do at a fork, so it is told once, for all that live then."""
-    living: WeakSet[Forking] = WeakSet()
-
-    def before() -> None:
-        for one in list(living):
-            one.before_fork()
-
-    def in_parent() -> None:
-        for one in list(living):
-            one.after_fork()
-
-    def in_child() -> None:
-        for one in list(living):
-            one.after_fork_in_child()
-
-    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
-    return living
+def _forks() -> _Forks:
+    return _Forks()

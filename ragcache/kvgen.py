@@ -12,6 +12,7 @@ from time import perf_counter
 from ragcache.address import MOST_CONTEXT, address_of, border_behind, system_address, visible
 from ragcache.engine import Engine
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry, PromptError, StoreError
+from ragcache.host import BriefLock
 from ragcache.keeping import Pause
 from ragcache.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import COMPUTED
@@ -116,7 +117,7 @@ class Refused:
     """Chunks that the store could not keep. Threads may share it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = BriefLock()
         self._skips: OrderedDict[str, int] = OrderedDict()  # prompts to come, by the chunk's hash
 
     def add(self, chunk: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ import numpy as np
 
 from ragcache.address import prefix_name
 from ragcache.errors import FAULTS, StoreError
+from ragcache.host import BriefLock
 from ragcache.keeping import Keeper, Pause, not_captured
 from ragcache.planning import Plan, plan_prompt
 from ragcache.policy import Rates
@@ -55,7 +55,7 @@ class Recurrence:
     """What recent prompts began with, in digests alone. Threads may share it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = BriefLock()
         self._blocks = OrderedDict[str, None]()
         self._ends = OrderedDict[tuple[int, str], None]()  # length and digest of whole prompts, within their borders
 

@@ -7,7 +7,6 @@ all stretches together, the newest counting most, so one estimate holds for prom
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ragcache.host import BriefLock
 from ragcache.loads import FAR, Loads, Ratios, is_within
 from ragcache.plan_errors import PlanErrors
 
@@ -75,7 +75,7 @@ class Rates:
 
     def __init__(self, known: Mapping[str, Any] | None = None) -> None:
         """`known`: what `told` gave in the last run; what it tells of others, or nonsense, is left out."""
-        self._lock = threading.Lock()
+        self._lock = BriefLock()
         # Least squares of the relative error: a short stretch tells as much as a long one.
         # Each kind of stretch fades by itself, or the many steps of an answer would efface what a prefill takes.
         self._squares: Floats = np.zeros((len(PRIOR), len(PRIOR), len(PRIOR)))

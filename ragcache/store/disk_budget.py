@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragcache.errors import StoreFull
+from ragcache.host import BriefLock
 from ragcache.store.budgets import Leaving
 from ragcache.store.disk_room import DiskRoom
 from ragcache.store.eviction.base import Evictable
@@ -34,7 +34,7 @@ class TierCounts:
     """What happened in this process since it opened the store. Threads share it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = BriefLock()
         self._counts = Counter[str]()
 
     def add(self, name: str, by: int = 1) -> None:

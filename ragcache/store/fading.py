@@ -7,12 +7,12 @@ more than what some have.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
+from ragcache.host import BriefLock
 from ragcache.store.eviction.base import AGAIN, BURST, LATER, SOON, Uses
 
 MOST = 1 << 16  # names that are remembered, about 20 MB
@@ -37,7 +37,7 @@ class FadingUses:
 
     def __init__(self, most: int = MOST, clock: Callable[[], float] = monotonic) -> None:
         self._most, self._clock, self._began = most, clock, clock()
-        self._lock = threading.Lock()
+        self._lock = BriefLock()
         self._known = OrderedDict[str, _Known]()  # the one that was used longest ago first
         self._now = 0  # uses so far
 

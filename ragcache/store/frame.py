@@ -12,7 +12,6 @@ import json
 import os
 import re
 import struct
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 import xxhash
 
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
+from ragcache.host import BriefLock
 from ragcache.store.layout import opened
 from ragcache.types import VariantInfo, VariantKey
 
@@ -137,7 +137,7 @@ class InfoCache:
         """At most so many entries, and bytes of profiles."""
         self._kept, self._limit = kept, nbytes
         self._nbytes = 0
-        self._lock = threading.Lock()
+        self._lock = BriefLock()
         self._infos: OrderedDict[str, tuple[int, VariantInfo]] = OrderedDict()
 
     def get(self, digest: str, file: int) -> VariantInfo | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count, islice
 
 from ragcache.address import behind_another_system, is_prefix
 from ragcache.errors import StoreError
+from ragcache.host import BriefLock
 from ragcache.store.base import ELSEWHERE, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder
@@ -33,7 +33,7 @@ class RamTier(Tier):
         self._budget, self.most_variants = budget, variants
         self._order, self._lowest = order, LowestFirst(order)
         self.reuse = ReuseRecord()
-        self._lock = threading.Lock()
+        self._lock = BriefLock()
         self._ticks = count()
         self._residents = OrderedDict[str, Resident]()  # by digest, the one that was used longest ago first
         self._families: defaultdict[str, set[str]] = defaultdict(set)

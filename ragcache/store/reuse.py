@@ -10,11 +10,11 @@ happens; of budgets that the largest entry does not fit, too little.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from dataclasses import dataclass
 from zlib import crc32
 
+from ragcache.host import BriefLock
 from ragcache.store.fading import FadingUses
 
 MOST = 16_384  # entries that are remembered
@@ -41,7 +41,7 @@ class ReuseRecord:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = BriefLock()
         self._known: dict[str, _Known] = {}  # the one that was used longest ago first
         self._tree = [0] * (_FEWEST + 1)
         self._slots = self._nbytes = 0  # that were given out; bytes in all of them
