@@ -51,6 +51,12 @@ class RemoteError(StoreError):
     status = 503
 
 
+class UnreadableObject(RemoteError):
+    """One object of the bucket, though others may well be read: it is archived, has rights of its own, or has changed
+    since it was listed.
+    """
+
+
 class CorruptEntry(StoreError):
     """A cache file whose bytes are not what was written: truncated, flipped, or of another format."""
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from time import monotonic
 
-from ragcache.errors import FAULTS, CorruptEntry
+from ragcache.errors import FAULTS, CorruptEntry, UnreadableObject
 from ragcache.store.background import Background
 from ragcache.store.entry import EntryReader
 from ragcache.store.format import Header
@@ -89,6 +89,9 @@ class Arrivals:
                     if data is not None:
                         self._look_at(arrival, data)
             return arrival.variant
+        except UnreadableObject:
+            self._catalog.put_off(arrival.place)
+            raise
         finally:
             self.leave(arrival)
 

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 
-from ragcache.errors import ConfigError, RemoteError
+from ragcache.errors import ConfigError, RemoteError, UnreadableObject
 from ragcache.store.remote.health import Health
 from ragcache.store.remote.names import ObjectPlace, parse_name
 
@@ -38,6 +38,8 @@ _CONNECT_S, _STALL_S, _RETRIES, _RETRY_S = 3.0, 4.0, 2, 8.0
 _UPLOAD_S = 120.0  # for one request: object stores send a large object in several
 # Of URLs in a text: who asks, and all queries.
 _SECRETS = re.compile(r"(?<=://)[^\s/]*@|\?\S*")
+# Of what obstore tells without a class of its own: a range behind an object's end, a file without rights, or a bad one.
+_OF_OBJECT = re.compile(r"status code: 416\b|LocalFileSystem error: [^\n]*(range was invalid|\(os error (1|5|13)\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,8 @@ class Bucket:
             raise self.listing.failed(_reason(error)) from error
 
     async def read(self, path: str, start: int, end: int, *, aside: bool = False) -> memoryview | None:
-        """These bytes, or fewer at its end; None where there is no such object. `aside`: that it fails tells nothing of
-        the bucket.
+        """These bytes, or fewer at its end; None where there is no such object. Raises UnreadableObject for what tells
+        of it alone. `aside`: that it fails tells nothing of the bucket.
         """
         import obstore
 
@@ -132,10 +134,17 @@ class Bucket:
         except FileNotFoundError:
             data = None
         except _faults() as error:
-            raise (RemoteError(_reason(error)) if aside else self.reading.failed(_reason(error))) from error
+            raise self._unread(path, error, aside=aside) from error
         if not aside:
             self.reading.succeeded()
         return None if data is None else memoryview(data)
+
+    def _unread(self, path: str, error: Exception, *, aside: bool) -> RemoteError:
+        if _is_of_object(error):
+            told = f"{path} in the bucket {self.url} cannot be read: {_reason(error)}"
+            self.reading.refused(told)
+            return UnreadableObject(told)
+        return RemoteError(_reason(error)) if aside else self.reading.failed(_reason(error))
 
     async def read_whole(self, place: ObjectPlace) -> memoryview | None:
         """As many bytes as it was listed with, not more; fewer are for the caller to refuse."""
@@ -240,6 +249,14 @@ def _faults() -> tuple[type[Exception], ...]:
     from obstore.exceptions import BaseError
 
     return BaseError, OSError, ValueError, TypeError, RuntimeError
+
+
+def _is_of_object(error: Exception) -> bool:
+    """Whether it says nothing of the others."""
+    from obstore.exceptions import AlreadyExistsError, PermissionDeniedError
+
+    # Azure's answer is a conflict where a blob is archived, that of others is forbidden.
+    return isinstance(error, PermissionDeniedError | AlreadyExistsError) or bool(_OF_OBJECT.search(str(error)))
 
 
 def _reason(error: Exception) -> str:

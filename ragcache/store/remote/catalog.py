@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from time import monotonic
 
-from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, NewerEntry, RemoteError
+from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, NewerEntry, RemoteError, UnreadableObject
 from ragcache.store.base import BUCKET, Flaw
 from ragcache.store.entry import EntryReader, KnownForms
 from ragcache.store.eviction import VARIANTS
@@ -126,7 +126,9 @@ class BucketCatalog:
         self.forget(place.family)
 
     def put_off(self, place: ObjectPlace) -> None:
-        """It did not come in time, though the bucket answers: each prompt would wait for it from its beginning."""
+        """It did not come in time, or cannot be read, though the bucket answers: each prompt would wait for it from its
+        beginning.
+        """
         with self._lock:
             _, pause = self._late.pop((place.path, place.version), (0.0, 0.0))
             pause = min(LONGEST_LATE_S, max(LATE_S, 2 * pause))
@@ -192,6 +194,8 @@ class BucketCatalog:
     async def _entry(self, place: ObjectPlace) -> RemoteEntry | None:
         try:
             return await self._read_entry(place)
+        except UnreadableObject:  # the next look asks for it again
+            return None
         except RemoteError:
             raise
         except FAULTS as error:  # of a hostile header too: its object is not used, and no other suffers

@@ -23,6 +23,7 @@ class Health:
         self._pause, self._until = 0.0, 0.0
         self._reason = ""
         self._told: list[str] = []
+        self._has_refused = False  # an object, of which was told
 
     def check(self) -> None:
         """Raises RemoteError while it is left alone."""
@@ -48,6 +49,15 @@ class Health:
         if first:
             _log.warning("%s", told)
         return RemoteError(told)
+
+    def refused(self, told: str) -> None:
+        """Of one object, which is no reason to leave the others alone. Told of the first one: it may be all of them."""
+        with self._lock:
+            first, self._has_refused = not self._has_refused, True
+            if first:
+                self._told.append(told)
+        if first:
+            _log.warning("%s", told)
 
     def succeeded(self) -> None:
         with self._lock:

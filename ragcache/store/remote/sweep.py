@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
+from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, UnreadableObject
 from ragcache.store.eviction import Evictable, EvictionOrder
 from ragcache.store.eviction.victims import first_of
 from ragcache.store.frame import UNREADABLE, Fetch, key_of, seen_of, unframed
@@ -66,7 +66,7 @@ class Sweep:
         except NewerEntry as error:
             _log.warning("not deleted: %s", error)
             return False
-        except (CorruptEntry, ForeignEntry, *UNREADABLE):
+        except (CorruptEntry, ForeignEntry, UnreadableObject, *UNREADABLE):
             return True
 
     def _named_by(self, fields: dict[str, Any]) -> bool:
