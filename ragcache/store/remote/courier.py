@@ -7,9 +7,9 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic, time
 
@@ -21,12 +21,13 @@ from ragcache.store.eviction.fifo import first_come
 from ragcache.store.eviction.victims import displaced
 from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout, opened, stat_of
-from ragcache.store.remote.bucket import WRITES, Bucket
+from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.catalog import BucketCatalog
+from ragcache.store.remote.deletions import Deletions
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask
-from ragcache.store.remote.names import ObjectPlace, folder_of, object_name
+from ragcache.store.remote.names import ObjectPlace, object_name
 from ragcache.store.remote.shared_uses import SharedUses, ToldUses
-from ragcache.store.remote.sweep import Sweep, lowered
+from ragcache.store.remote.sweep import lowered
 from ragcache.store.remote.use_record import TOLD_S
 
 AT_ONCE = 32  # uploads that are claimed together
@@ -58,6 +59,7 @@ class Courier:
         """
         self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
         self._uses, self._order, self._refused = uses, order, (-math.inf, -math.inf)
+        self._deletions = Deletions(bucket, catalog, uses)
         self._budget, self._uncounted, self._variants = budget, RECOUNT_NBYTES, variants
         self._begin()
         carry_over(self)
@@ -105,7 +107,7 @@ class Courier:
             with self._change:
                 wakes = self._wakes
             try:
-                due = None if self._closed else 0.0 if self._worked() else self._journal.next_s()
+                due = None if self._closed else 0.0 if self._worked() else self._next_s()
             except FAULTS as error:  # nobody else does what this thread is for
                 _log.warning("the bucket %s is not told yet: %s", self._bucket.url, error, exc_info=True)
                 due = REPEATED_S
@@ -123,18 +125,29 @@ class Courier:
     def _disturbed(self, wakes: int) -> bool:
         return self._closed or wakes != self._wakes
 
+    def _next_s(self) -> float | None:
+        due = self._journal.next_s()
+        return None if due is None else max(due, self._left_alone_s())
+
+    def _left_alone_s(self) -> float:
+        """Seconds for which nothing can be told: for each change the bucket is listed and written to."""
+        return max(self._bucket.listing.left_s, self._bucket.writing.left_s)
+
     def _worked(self) -> bool:
-        """Whether there was anything. Deletions go first: what is put anew after them is to stay."""
+        """Whether anything was tried. Deletions go first: what is put anew after them is to stay."""
+        if self._left_alone_s():  # to read files for it would be in vain
+            return False
         if tasks := self._journal.take(_DELETIONS, DELETIONS_AT_ONCE):
             with self._claimed(tasks):
-                self._bucket.submit(self._deleted(tasks)).result()
+                self._bucket.submit(self._deletions.run(tasks)).result()
                 self._journal.end(tasks)
             return True
         tasks = self._journal.take((Kind.UPLOAD,), AT_ONCE)
         with self._claimed(tasks):
             waiting = iter(tasks)
-            while part := list(self._readable(waiting)):
+            while not self._left_alone_s() and (part := list(self._readable(waiting))):
                 self._upload([task for task, *_ in part], [found for _, found in part])
+            self._journal.postpone(list(waiting))
         self._uses.tell()
         return bool(tasks)
 
@@ -147,53 +160,6 @@ class Courier:
             self._journal.postpone(tasks)
             if not isinstance(error, RemoteError | CancelledError):  # it is told once, by the bucket; it was closed
                 raise
-
-    # -- deletions --------------------------------------------------------------------------------------------------
-
-    async def _deleted(self, tasks: Sequence[RemoteTask]) -> None:
-        few = asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
-        beside: dict[str, dict[str, list[RemoteTask]]] = {}  # of one folder, by their families
-        for task in tasks:
-            if task.kind in (Kind.DELETE, Kind.FAMILY):
-                family = _family_of(task)
-                beside.setdefault(folder_of(family)[:3], {}).setdefault(family, []).append(task)
-        await asyncio.gather(*(self._delete(folder, families, few) for folder, families in beside.items()))
-        walked = [task for task in tasks if task.kind in (Kind.CHUNK, Kind.TRACES)]
-        if walked:
-            gone = await Sweep(walked).run(self._bucket)
-            self._uses.forget(place.digest for place in gone)
-            for place in gone:
-                self._catalog.forget(place.family)
-
-    async def _delete(self, folder: str, families: Mapping[str, Sequence[RemoteTask]], few: asyncio.Semaphore) -> None:
-        """By all names of their folder, while these take fewer requests than a look at each family: of a collection
-        that is evicted most families have nothing there.
-        """
-        left = len(families) if len(families) > 1 else 0
-        if left:
-            async with few, aclosing(self._bucket.places(folder)) as pages:
-                async for page in pages:
-                    await self._drop(page, families)
-                    left -= 1
-                    if not left:
-                        break
-        if not left:
-            await asyncio.gather(*(self._delete_family(one, families, few) for one in families))
-        for family in families:
-            self._catalog.forget(family)
-
-    async def _delete_family(
-        self, family: str, families: Mapping[str, Sequence[RemoteTask]], few: asyncio.Semaphore
-    ) -> None:
-        async with few:
-            async for page in self._bucket.places(folder_of(family)):
-                await self._drop(page, families)
-
-    async def _drop(self, page: Sequence[ObjectPlace], families: Mapping[str, Sequence[RemoteTask]]) -> None:
-        going = [place for place in page if any(_is_meant(place, task) for task in families.get(place.family, ()))]
-        if going:
-            await self._bucket.delete([place.path for place in going])
-            self._uses.forget(place.digest for place in going)
 
     # -- uploads ----------------------------------------------------------------------------------------------------
 
@@ -285,13 +251,3 @@ class Courier:
         told, lead = await self._uses.all_told(), header.key.lead.digest
         others = [told.evictable(one, stays=one.digest == lead or self._catalog.is_newer(one)) for one in there]
         return [one.name for one in displaced(others, self._order, "", self._variants)]
-
-
-def _family_of(task: RemoteTask) -> str:
-    return task.told[1] if task.kind is Kind.DELETE else task.told[0]
-
-
-def _is_meant(place: ObjectPlace, task: RemoteTask) -> bool:
-    """One entry, or those of its family that do not stay; bad ones too."""
-    is_one = task.kind is Kind.DELETE
-    return (place.digest in task.told[2 if is_one else 1 :]) is is_one

@@ -32,6 +32,12 @@ class Health:
                 raise RemoteError(f"the bucket {self._url} is left alone for a while: {self._reason}")
 
     @property
+    def left_s(self) -> float:
+        """Seconds for which it is left alone."""
+        with self._lock:
+            return max(0.0, self._until - self._clock())
+
+    @property
     def fine(self) -> bool:
         with self._lock:
             return not self._pause

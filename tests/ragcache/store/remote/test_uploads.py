@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ragcache.store.remote.journal import Journal, Kind
+import pytest
+
+from ragcache.store.remote import courier
+from ragcache.store.remote.journal import Journal, Kind, RemoteTask
 from ragcache.store.remote.names import object_name
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
 from tests.waiting import wait_until
@@ -32,3 +35,57 @@ def test_what_who_was_killed_had_sent_after_its_deletion_does_not_stay(
     other._courier.wake()
     settled(other)
     assert digests_in(other) == set()
+
+
+def test_for_a_bucket_that_is_left_alone_no_file_is_read(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is asked of it, nor told to have been tried: it may be away for days, while thousands wait."""
+    variants, store = [make_variant((number,) * 3) for number in range(3)], machine("one", folder_url)
+    with monkeypatch.context() as patched:
+        patched.setattr(store._courier, "_read", lambda task: pytest.fail("a file is read"))
+        patched.setattr(store._bucket, "places", lambda prefix="": pytest.fail("its names are asked for"))
+        store._bucket.writing.failed("it may only be read")
+        for variant in variants:
+            store.put(variant)
+        assert not store.settle(60)
+    with store._journal._open() as connection:
+        assert connection.execute("SELECT sum(tries), count(*) FROM tasks").fetchall() == [(0, 3)]
+    due, left = store._courier._next_s(), store._bucket.writing.left_s
+    assert due is not None
+    assert due >= left > 0
+    store._bucket.writing.succeeded()
+    store._courier.wake()
+    settled(store)
+    assert digests_in(store) == {variant.key.digest for variant in variants}
+
+
+def test_a_bucket_that_fails_amid_uploads_ends_their_reading(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files that are held together are one here."""
+    variants, store, read = [make_variant((number,) * 3) for number in range(5)], machine("one", folder_url), []
+    store._courier.close()
+    for variant in variants:
+        store.put(variant)
+    monkeypatch.setattr(courier, "AT_ONCE_NBYTES", 1)
+    again = machine("one", folder_url)
+    again._courier.close()
+    found = again._courier._read
+
+    def failing(task: RemoteTask) -> Any:
+        read.append(task)
+        again._bucket.writing.failed("full")
+        return found(task)
+
+    monkeypatch.setattr(again._courier, "_read", failing)
+    wait_until(lambda: again._courier._thread is None, 60)
+    with again._journal._open() as connection:
+        connection.execute("UPDATE tasks SET claimed = 0, due = 0")
+    again._bucket.writing.succeeded()
+    read.clear()
+    assert again._courier._worked()
+    assert len(read) == 1
+    assert again._journal.waiting() == {Kind.UPLOAD: 5}
+    with again._journal._open() as connection:
+        assert connection.execute("SELECT count(*) FROM tasks WHERE claimed > 0").fetchall() == [(0,)]
