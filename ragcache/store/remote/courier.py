@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic, time
 
-from ragcache.errors import FAULTS, RemoteError
+from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, RemoteError
 from ragcache.host import carry_over
 from ragcache.store.entry import EntryReader
 from ragcache.store.eviction import VARIANTS, EvictionOrder
@@ -167,7 +167,12 @@ class Courier:
         """The next of them, with their files, as far as these may be held in memory together."""
         nbytes = 0
         for task in tasks:
-            found = self._read(task)
+            try:
+                found = self._read(task)
+            except FAULTS as error:  # of this moment or this machine: the file may well be sound
+                _log.warning("not uploaded yet: %s", error)
+                self._journal.postpone([task])
+                continue
             if found is None:
                 self._journal.end([task])
                 if task.tries and stat_of(self._layout.place(*task.told)) is None:
@@ -180,7 +185,9 @@ class Courier:
                 return
 
     def _read(self, task: RemoteTask) -> tuple[Header, memoryview] | None:
-        """None where there is no sound file any more: it was evicted or deleted, or verifying it will tell."""
+        """None where there is no sound file any more: it was evicted or deleted, or verifying it will tell. Raises what
+        else stands in its way.
+        """
         engine, family, digest = task.told
         path = self._layout.place(engine, family, digest)
         try:
@@ -189,7 +196,7 @@ class Courier:
                     return None
                 reader = EntryReader.parts(fd, str(path))
                 return (reader.header, reader.checked(fd)) if self._layout.holds(path, reader.header.key) else None
-        except FAULTS as error:
+        except (CorruptEntry, ForeignEntry) as error:
             _log.warning("not uploaded: %s", error)
             return None
 

@@ -89,3 +89,28 @@ def test_a_bucket_that_fails_amid_uploads_ends_their_reading(
     assert again._journal.waiting() == {Kind.UPLOAD: 5}
     with again._journal._open() as connection:
         assert connection.execute("SELECT count(*) FROM tasks WHERE claimed > 0").fetchall() == [(0,)]
+
+
+def test_a_file_that_cannot_be_read_now_is_uploaded_later(
+    machine: OpenMachine, folder_url: str, make_variant: Any
+) -> None:
+    """It may be sound, as those beside it are."""
+    late, sound = make_variant(), make_variant((1, 1, 1))
+    first = machine("one", folder_url)
+    first._courier.close()
+    for variant in (late, sound):
+        first.put(variant)
+    path = first._disk._layout.entry(late.key)
+    aside = path.rename(path.with_suffix(".aside"))
+    path.symlink_to(path)  # whoever opens it meets an OSError
+    store = machine("one", folder_url)
+    wait_until(lambda: store._journal.waiting() == {Kind.UPLOAD: 1} and store._courier._idle, 60)
+    assert digests_in(store) == {sound.key.digest}
+    path.unlink()
+    aside.rename(path)
+    with store._journal._open() as connection:
+        assert connection.execute("SELECT tries, claimed FROM tasks").fetchall() == [(1, 0)]
+        connection.execute("UPDATE tasks SET due = 0")
+    store._courier.wake()
+    settled(store)
+    assert digests_in(store) == {late.key.digest, sound.key.digest}
