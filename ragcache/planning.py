@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ragcache.address import check_border, lead_address, system_address
+from ragcache.address import check_border, is_prefix, lead_address, system_address
 from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
 from ragcache.scoring import Prefix, Reuse, reuse_of
@@ -240,8 +240,9 @@ def stored_variants(
     could not tell joins the incidents.
     """
     flaws: list[Flaw] = []
+    look = store.nearby if is_prefix(key) else store.variants  # of exact prefixes there is nothing far
     try:
-        infos = store.variants(key.family, flaws)
+        infos = look(key.family, flaws)
         if not infos and others and key.system:
             infos = store.elsewhere(key, flaws)
     except StoreError as error:  # without the cache the answer is slower, not wrong

@@ -181,7 +181,7 @@ class Prefixes:
         return incidents
 
     def _has(self, block: BlockAddress) -> bool:
-        return any(info.key == block.key for info in self._store.variants(block.key.family))
+        return any(info.key == block.key for info in self._store.nearby(block.key.family))
 
     def _renew(self, keys: Iterable[VariantKey]) -> None:
         """What others stand behind was used last: of a chain, its end is evicted first."""

@@ -63,7 +63,6 @@ class Flaw:
 class OpenEntry(ABC):
     """A variant where its tier keeps it, to be read whole or in parts: some layers of a block of tokens. Threads may
     read parts at once, in any order, until it is closed, which its `with` does.
-
     What is given out is shared: nobody writes it. Reading waits for a disk, so who must not wait leaves it to a loader,
     and raises as `KVStore.get` does. Whoever reads parts asks for the `origin` first: it looks at the ids.
     """
@@ -120,6 +119,10 @@ class KVStore(Resizable):
         no lock, and raises nothing for a bad file: it is left out, added to `flaws`, and soon after quarantined.
         """
 
+    def nearby(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        """As `variants`, of what is never far: no network is asked."""
+        return self.variants(family, flaws)
+
     @abstractmethod
     def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         """Variants of the key's chunk behind other System segments, of the same engine and within the same border: the
@@ -156,10 +159,8 @@ class KVStore(Resizable):
     def put(self, variant: Variant, *, wanted: bool = False) -> bool:
         """Keep a variant, replacing one of the same key, and evict unpinned ones to stay within the budget -> whether
         it is kept.
-
         Of a chunk behind a System segment `most_variants` are kept: another one takes the place of the first in the
         order of eviction, but of none that is pinned and not of the one without context.
-
         Where the order of eviction finds what would have to go more useful, it is not kept, and counted as declined,
         unless it is `wanted`: by somebody who asked for it to be kept, and not by an answer that lacked it.
         Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
@@ -245,7 +246,6 @@ class KVStore(Resizable):
     @abstractmethod
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         """Keep an entry from being evicted, for as long as that is; or let go of it.
-
         It stays while any owner pins it. A key may be pinned before its entry is put; a pin outlives a replacement, and
         all end with `delete`. Raises ConfigError for an owner that is no UTF-8, and seconds beyond a hundred years.
         """

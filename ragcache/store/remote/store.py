@@ -61,12 +61,10 @@ class SharedStore(KVStore):
         """
         self._local, self._disk, self._faster, self._patience_s = local, disk, faster, patience_s
         self._bucket, self._budget = bucket, budget
-        self._forms = KnownForms()
-        self.most_variants = local.most_variants
+        self._forms, self.most_variants = KnownForms(), local.most_variants
         self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms, self.most_variants)
-        self._journal = Journal(disk.root, bucket.url)
+        self._journal, self._record = Journal(disk.root, bucket.url), UseRecord(disk.root, bucket.url)
         self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep, heads)
-        self._record = UseRecord(disk.root, bucket.url)
         self._counts = heads is None or not heads.start  # of ranks that each bring their heads, one
         uses, layout = SharedUses(bucket, self._record), FolderLayout(disk.root)
         self._courier = Courier(bucket, self._catalog, self._journal, layout, uses, budget, order, self.most_variants)
@@ -106,6 +104,9 @@ class SharedStore(KVStore):
         if flaws is not None:
             flaws += self._flaws()
         return [entry.info for entry in found]
+
+    def nearby(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        return self._local.nearby(family, flaws)
 
     def _remote(self, family: str, *, ask: bool = True, patience_s: float | None = None) -> list[RemoteEntry]:
         """What it has of a family, but for what has gone here or was late; as far as is known if it does not `ask`."""
@@ -147,7 +148,7 @@ class SharedStore(KVStore):
             self._courier.wake()
 
     def _found(self, key: VariantKey, patience_s: float | None) -> OpenEntry | None:
-        if (entry := self._local.open(key)) is not None:
+        if (entry := self._local.open(key)) is not None or is_prefix(key):
             return entry
         if AT.disk:
             raise Beyond
@@ -294,6 +295,5 @@ class SharedStore(KVStore):
             self._local.close()
             self._bucket.close()
         if not done:
-            waiting = sum(self._journal.waiting().values())
             told = "the bucket %s is not told all yet, %d changes wait, and will be when this cache is open again"
-            _log.warning(told, self._bucket.url, waiting)
+            _log.warning(told, self._bucket.url, sum(self._journal.waiting().values()))
