@@ -23,6 +23,9 @@ MOST_WAITING = 100_000  # uploads; what comes then stays on the disk alone
 CLAIM_S = 300.0  # for which nobody else takes up a task
 REMEMBERED_S = 900.0
 FIRST_S, LONGEST_S = 5.0, 300.0  # until a task that failed is tried again
+AHEAD_S = (
+    900.0  # what waits for longer was written by a clock that was set back since: no pause and no claim is as long
+)
 HOPELESS = 8  # tries, of ten minutes
 _LAST = 2**62
 _TABLE = """
@@ -30,6 +33,11 @@ CREATE TABLE IF NOT EXISTS tasks (
     bucket TEXT, name TEXT, kind TEXT NOT NULL, told TEXT NOT NULL, number INTEGER NOT NULL, due REAL NOT NULL,
     tries INTEGER NOT NULL, claimed REAL NOT NULL, done REAL, PRIMARY KEY (bucket, name)
 )
+"""
+_SET_BACK = """
+UPDATE tasks SET due = CASE WHEN due > :late THEN 0 ELSE due END,
+claimed = CASE WHEN claimed > :late THEN 0 ELSE claimed END, done = min(done, :now)
+WHERE due > :late OR claimed > :late OR done > :late
 """
 _ADD = """
 INSERT INTO tasks VALUES (?, ?, ?, ?, ?, 0, 0, 0, NULL)
@@ -98,6 +106,7 @@ class Journal(FolderFile):
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
             now = time.time()
+            connection.execute(_SET_BACK, {"now": now, "late": now + AHEAD_S})
             connection.execute("DELETE FROM tasks WHERE done < ?", (now - REMEMBERED_S,))
             marks = ", ".join("?" * len(kinds))
             rows = connection.execute(
@@ -162,7 +171,7 @@ class Journal(FolderFile):
                 "AND (kind != 'upload' OR number < ?)",
                 (self._bucket, self._first_deletion(connection)),
             )
-        return None if due is None else max(0.0, due - time.time())
+        return None if due is None else min(AHEAD_S, max(0.0, due - time.time()))
 
     def has_gone(self, key: VariantKey, parts: Collection[str]) -> bool:
         """Whether an entry that these texts had a part in has been deleted here, or will be."""

@@ -56,6 +56,29 @@ def test_what_a_killed_process_claimed_falls_to_another(journal: Journal, monkey
     assert [task.tries for task in taken(journal)] == [1], "also of what is told anew meanwhile"
 
 
+def test_a_clock_that_is_set_back_holds_nothing_up(
+    journal: Journal, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was put off, what somebody had claimed, and what is remembered of what has gone."""
+    postponed, claimed = RemoteTask(Kind.TRACES, ("a",)), RemoteTask(Kind.TRACES, ("b",))
+    gone, now = make_variant().key, time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)
+    journal.add([entry_task(Kind.DELETE, gone)])
+    journal.end(taken(journal))
+    journal.add([postponed])
+    journal.postpone(taken(journal))
+    journal.add([claimed])
+    assert len(taken(journal)) == 1
+    assert taken(journal) == []
+    monkeypatch.setattr(time, "time", lambda: now)
+    assert {task.told for task in taken(journal)} == {("a",), ("b",)}
+    assert taken(journal) == [], "claimed by now"
+    assert journal.has_gone(gone, {gone.chunk})
+    monkeypatch.setattr(time, "time", lambda: now + module.REMEMBERED_S + 1)
+    assert len(taken(journal)) == 2
+    assert not journal.has_gone(gone, {gone.chunk})
+
+
 def test_what_failed_waits_and_longer_each_time(journal: Journal) -> None:
     journal.add(UPLOADS[:1])
     journal.postpone(taken(journal))
