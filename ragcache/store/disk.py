@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ragcache.address import behind_another_system
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
@@ -29,7 +30,7 @@ from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import VARIANTS
 from ragcache.store.folder import BadFile
 from ragcache.store.format import Header
-from ragcache.store.frame import InfoCache
+from ragcache.store.frame import InfoCache, seen_of
 from ragcache.store.index import Change, Contents, FolderIndex, Row, reporting
 from ragcache.store.layout import KV, FolderLayout, opened, stat_of, sweep, sync_folder, written_beside
 from ragcache.store.pins import check_pin
@@ -103,8 +104,11 @@ class DiskTier(Tier):
         return [info for info in told if behind_another_system(info.key, key)]  # by the files, which are the truth
 
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        def is_meant(bad: VariantKey, header: Mapping[str, Any]) -> bool:
+            return bool(bad.system) and (bad.chunk, bad.border) == (key.chunk, key.border)
+
         with reporting("read", self._layout.root):
-            return self._index.everywhere(key)
+            return list(dict.fromkeys([*self._index.everywhere(key), *self._bad.aside(is_meant)]))
 
     def _told(self, rows: Iterable[Row], flaws: list[Flaw] | None) -> list[VariantInfo]:
         met: list[Flaw] = [] if flaws is None else flaws
@@ -194,8 +198,12 @@ class DiskTier(Tier):
             return self._index.change(lambda change: change.delete(path))
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        def is_meant(bad: VariantKey, header: Mapping[str, Any]) -> bool:
+            told, whole = seen_of(header)
+            return not whole or not told.isdisjoint(chunks)
+
         with reporting("read", self._layout.root):
-            return self._index.seeing(chunks)
+            return list(dict.fromkeys([*self._index.seeing(chunks), *self._bad.aside(is_meant)]))
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         check_pin(owner, seconds)

@@ -157,8 +157,9 @@ class Change:
         return there
 
     def delete(self, path: Path) -> bool:
-        """With its pins."""
+        """With its pins, and what was put aside of it."""
         self.unpin(path.stem)
+        self._layout.discard(path.stem)
         return self.remove(path)
 
     def forget(self, path: Path, unless: str = "") -> None:

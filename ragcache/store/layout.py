@@ -74,6 +74,12 @@ class FolderLayout:
     def writing(self) -> Path:
         return self.root / _APART[1]
 
+    def discard(self, digest: str) -> None:
+        """A bad file of this address that was put aside, and why it is one."""
+        for kind in (KV, ".txt"):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                (self.quarantine / f"{digest}{kind}").unlink()
+
     def entry(self, key: VariantKey) -> Path:
         engine = key.fingerprint[:16]
         assert re.fullmatch(r"[\w-]+", engine), f"a fingerprint names a folder: {engine!r}"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragcache.errors import CorruptEntry
-from ragcache.store import folder
+from ragcache.store import folder, open_store
+from ragcache.store.base import KVStore
 from ragcache.store.folder import Quarantine
+from ragcache.types import Variant, VariantKey
 from tests.ragcache.store.folders import opened
 from tests.ragcache.store.test_disk import entry_file
 
@@ -77,3 +80,46 @@ def test_few_files_and_few_bytes_stay_aside(root: Path, monkeypatch: pytest.Monk
         held = taken(number, 1)
     assert held == [f"{number:02}" for number in range(13, 45)]
     assert len(list((root / "aside").glob("*.txt"))) == len(held)
+
+
+def put_aside(store: KVStore, root: Path, variant: Variant) -> None:
+    """Its last byte is another one: its header tells whose it is."""
+    store.put(variant)
+    path = entry_file(root, variant)
+    path.write_bytes(flipped(path.read_bytes()))
+    assert open_store(root, 0, None, "raw").verify() != []
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-10] + bytes([data[-10] ^ 1]) + data[-9:]
+
+
+def aside(root: Path) -> set[str]:
+    return {path.stem for path in (root / "quarantine").iterdir()}
+
+
+def by_chunk(store: KVStore, gone: VariantKey) -> object:
+    return store.drop_chunk("engine", "system", gone.chunk, elsewhere=True)
+
+
+def by_traces(store: KVStore, gone: VariantKey) -> object:
+    return store.drop_seeing(gone.context)
+
+
+def by_key(store: KVStore, gone: VariantKey) -> object:
+    return store.delete(gone)
+
+
+@pytest.mark.parametrize("ram", [0, None])
+@pytest.mark.parametrize("drop", [by_chunk, by_traces, by_key])
+def test_what_was_put_aside_goes_with_its_text(
+    root: Path, make_variant: Any, ram: int | None, drop: Callable[[KVStore, VariantKey], object]
+) -> None:
+    """Though no look-up finds it any more; what is another's stays to be looked into."""
+    gone, stays = make_variant(context=("gone",), plain=True), make_variant((9, 9), context=("other",), plain=True)
+    store = open_store(root, ram, None, "raw")
+    for variant in (gone, stays):
+        put_aside(store, root, variant)
+    assert aside(root) == {gone.key.digest, stays.key.digest}
+    drop(store, gone.key)
+    assert aside(root) == {stays.key.digest}
