@@ -80,11 +80,11 @@ def is_border(told: object) -> bool:
     return isinstance(told, str) and (told == "" or _BORDER.fullmatch(told) is not None)
 
 
-def lead_address(fingerprint: str, system: str, border: str, segment: Chunk) -> VariantKey:
-    """Of a chunk without context, behind the System segment of this hash and border; its family is that of all that is
-    stored of the chunk there.
+def lead_address(fingerprint: str, system: str, chunk: str, border: str = "") -> VariantKey:
+    """Of the chunk of this hash without context, behind the System segment of that hash and within this border; its
+    family is that of all that is stored of the chunk there.
     """
-    return VariantKey(fingerprint, system, (), segment.hash, border=border_behind(border, segment))
+    return VariantKey(fingerprint, system, (), chunk, border=border)
 
 
 def border_behind(system: str, segment: Segment) -> str:

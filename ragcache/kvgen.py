@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import perf_counter
 
-from ragcache.address import MOST_CONTEXT, address_of, border_behind, system_address, visible
+from ragcache.address import MOST_CONTEXT, address_of, border_behind, lead_address, system_address, visible
 from ragcache.engine import Engine
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry, PromptError, StoreError
 from ragcache.host import BriefLock
@@ -244,7 +244,7 @@ class ChunkIngest:
         a single one is kept: a lead would take its place.
         """
         border = border_behind(system.key.border, chunk)
-        lead = VariantKey(self.engine.spec.fingerprint, system.key.chunk, (), chunk.hash, border=border)
+        lead = lead_address(self.engine.spec.fingerprint, system.key.chunk, chunk.hash, border)
         prefix = Prefix(variant.key.chunk for variant in context)
         place = ChunkSurroundings(prefix, system.key.chunk, system_exact=system.lossless)
         found, most = candidates(stored_variants(self.store, lead, []), place), self.store.most_variants

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ragcache.address import lead_address
+from ragcache.address import border_behind, lead_address
 from ragcache.planning import Candidate, ChunkSurroundings, candidates, stored_variants
 from ragcache.scoring import Prefix
 from ragcache.store.base import KVStore
@@ -53,7 +53,11 @@ class _Trial:
 
     def __init__(self, system: System, chunks: Sequence[Chunk], fingerprint: str, store: KVStore, incidents: list[str]):
         self.chunks, self._system = chunks, system.hash
-        keys = [lead_address(fingerprint, system.hash, system.border, one) for one in chunks]
+        borders = [border_behind(system.border, one) for one in chunks]
+        keys = [
+            lead_address(fingerprint, system.hash, one.hash, border)
+            for one, border in zip(chunks, borders, strict=True)
+        ]
         store.look_ahead([key.family for key in keys])
         found: dict[VariantKey, list[VariantInfo]] = {}
         for key in keys:

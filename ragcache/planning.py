@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ragcache.address import check_border, is_prefix, lead_address, system_address
+from ragcache.address import border_behind, check_border, is_prefix, lead_address, system_address
 from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
 from ragcache.scoring import Prefix, Reuse, reuse_of
@@ -153,7 +153,7 @@ def plan_prompt(
         is_opening = not span.start and system is not None
         if isinstance(segment, Chunk) and place < len(segments) and not is_opening:
             if lookup and segment not in stored:
-                key = lead_address(fingerprint, behind, border, segment)
+                key = lead_address(fingerprint, behind, segment.hash, border_behind(border, segment))
                 stored[segment] = stored_variants(store, key, incidents, others=others)
             is_behind_text = bool(texts) or (system is not None and not leads)
             here = ChunkSurroundings(prefix, behind, text_before=is_behind_text, system_exact=exact)
@@ -174,7 +174,8 @@ def plan_prompt(
 def _families(segments: Sequence[Segment], fingerprint: str, system: str, border: str, first: list[str]) -> list[str]:
     """That a prompt looks up."""
     chunks = [one for one in segments if isinstance(one, Chunk)]
-    return [*first, *(lead_address(fingerprint, system, border, one).family for one in chunks)]
+    keys = (lead_address(fingerprint, system, one.hash, border_behind(border, one)) for one in chunks)
+    return [*first, *(key.family for key in keys)]
 
 
 def first_address(plan: Plan, fingerprint: str) -> VariantKey | None:

@@ -23,6 +23,7 @@ from app.library.catalog.records import Collection
 from app.library.kv import FileTally, Shelf, border_around, context_hashes, current_identity, families_of, has_kv
 from app.models import Models
 from app.settings import Settings
+from ragcache.address import system_address
 from ragcache.errors import PromptError
 from ragcache.store.base import BUCKET, Flaw, TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
@@ -54,7 +55,7 @@ def take_census(library: Library, models: Models) -> Census:
     known = library.catalog.chunks.hashes() | context_hashes(library)
     families = set(families_of(identity, known))
     # The System segment's own: no System stands before it.
-    families.add(VariantKey(identity.fingerprint, "", (), identity.system).family)
+    families.add(system_address(identity.fingerprint, identity.system).family)
     suspects: dict[Item, VariantKey] = {}
     for item in folder.items():
         if item.engine != engine_name(identity.fingerprint):

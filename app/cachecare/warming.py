@@ -19,6 +19,7 @@ from app.library.catalog.records import Collection, Document, StoredChunk
 from app.library.order import SHORT
 from app.models import Models
 from app.prompt import PromptTemplate
+from ragcache.address import lead_address
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
 from ragcache.store.disk import DiskTier
@@ -210,9 +211,8 @@ class Warmer:
         return [info.key for info in self._cache.store.variants(self._family(chunk))]
 
     def _family(self, chunk: Chunk) -> str:
-        return VariantKey(
-            self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash, border=chunk.border
-        ).family
+        name, system = self._cache.engine.spec.fingerprint, self._system.key.chunk
+        return lead_address(name, system, chunk.hash, chunk.border).family
 
     def _load(self, link: _Link) -> Variant:
         if link.variant is None:

@@ -18,6 +18,7 @@ from app.library import Library
 from app.library.catalog.records import Collection
 from app.models import BUNDLED, Models, resolve_model
 from app.settings import Settings, Wording, expanded
+from ragcache.address import lead_address
 from ragcache.errors import ConfigError, ModelError, StoreError
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.types import VariantKey
@@ -178,7 +179,7 @@ def variants_of(
         return {}
     folder, found = CacheFolder(library.settings.kv_folder), {}
     for chunk in set(hashes):
-        items = folder.family(VariantKey(identity.fingerprint, identity.system, (), chunk).family)
+        items = folder.family(lead_address(identity.fingerprint, identity.system, chunk).family)
         stored = [StoredVariant(key, item.nbytes) for item in items if (key := folder.key(item)) is not None]
         if stored:
             found[chunk] = sorted(stored, key=lambda one: (len(one.key.context), one.key.digest))
@@ -186,7 +187,7 @@ def variants_of(
 
 
 def families_of(identity: Identity, hashes: Iterable[str], border: str = "") -> Iterator[str]:
-    return (VariantKey(identity.fingerprint, identity.system, (), chunk, border=border).family for chunk in hashes)
+    return (lead_address(identity.fingerprint, identity.system, chunk, border).family for chunk in hashes)
 
 
 def border_around(collection: Collection) -> str:

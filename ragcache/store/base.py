@@ -9,7 +9,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
-from ragcache.address import prefix_name
+from ragcache.address import lead_address, prefix_name
 from ragcache.store.budgets import BudgetedTier, Resizable
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
@@ -208,7 +208,7 @@ class KVStore(Resizable):
         engines (`elsewhere`), within one border -> how many. What others put meanwhile may stay, but within an era.
         """
         self.end_era()
-        key = VariantKey(fingerprint, system, (), chunk, border=border)
+        key = lead_address(fingerprint, system, chunk, border)
         gone = sum(map(self.delete, self.everywhere(key))) if elsewhere else 0
         # Its own System's also by their family, which is told too where a header could not be read. That may raise.
         return gone + self.drop_families({key.family: ()})

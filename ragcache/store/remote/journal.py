@@ -23,9 +23,8 @@ MOST_WAITING = 100_000  # uploads; what comes then stays on the disk alone
 CLAIM_S = 300.0  # for which nobody else takes up a task
 REMEMBERED_S = 900.0
 FIRST_S, LONGEST_S = 5.0, 300.0  # until a task that failed is tried again
-AHEAD_S = (
-    900.0  # what waits for longer was written by a clock that was set back since: no pause and no claim is as long
-)
+# What waits for longer was written by a clock that was set back since: no pause and no claim is as long.
+AHEAD_S = 900.0
 HOPELESS = 8  # tries, of ten minutes
 _LAST = 2**62
 _TABLE = """

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
-from ragcache.address import is_prefix
+from ragcache.address import is_prefix, lead_address
 from ragcache.errors import StoreError
 from ragcache.store.base import BUCKET, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.budgets import BudgetedTier
@@ -227,7 +227,7 @@ class SharedStore(KVStore):
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
     ) -> int:
         """How many went here: the bucket is told, and not waited for."""
-        key = VariantKey(fingerprint, system, (), chunk, border=border)
+        key = lead_address(fingerprint, system, chunk, border)
         everywhere = [RemoteTask(Kind.CHUNK, (border, chunk))] if elsewhere else []
         with self._dropping(RemoteTask(Kind.FAMILY, (key.family,)), *everywhere):
             self._forget({key.family: ()}, self._local.everywhere(key) if elsewhere else ())
