@@ -56,6 +56,11 @@ class UnreadableObject(RemoteError):
     since it was listed.
     """
 
+    def __init__(self, message: str, *, archived: bool = False):
+        """`archived`: nobody can read it, whoever asks."""
+        super().__init__(message)
+        self.archived = archived
+
 
 class CorruptEntry(StoreError):
     """A cache file whose bytes are not what was written: truncated, flipped, or of another format."""

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from time import monotonic
@@ -181,6 +181,7 @@ class _Forks:
         self._living: WeakSet[Forking] = WeakSet()
         self._locks: WeakSet[BriefLock] = WeakSet()
         self._taken: list[BriefLock] = []
+        self._held = False  # the lock of them, by whoever forks
         os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
 
     def add(self, one: Forking) -> None:
@@ -198,20 +199,21 @@ class _Forks:
     def _before(self) -> None:
         for one in self._now()[0]:
             one.before_fork()
-        taken = _all_taken(self._now()[1])  # behind all others: who waits for such a lock may have one of theirs
-        self._change.acquire()
-        self._taken = taken
+        self._taken = _all_taken(self._now()[1])  # behind all others: who waits for such a lock may have one of theirs
+        self._held = self._change.acquire()
 
     def _in_parent(self) -> None:
-        taken, self._taken = self._taken, []
-        self._change.release()
+        """Also where somebody has interrupted what went before."""
+        (taken, self._taken), (held, self._held) = (self._taken, []), (self._held, False)
+        if held:
+            self._change.release()
         for lock in taken:
             lock.free()
         for one in self._now()[0]:
             one.after_fork()
 
     def _in_child(self) -> None:
-        self._taken, self._change = [], threading.Lock()
+        self._taken, self._held, self._change = [], False, threading.Lock()
         living, locks = self._now()
         for lock in locks:
             lock.renew()
@@ -225,16 +227,15 @@ def _all_taken(locks: list[BriefLock]) -> list[BriefLock]:
     """
     late = monotonic() + FORK_S
     while (left := late - monotonic()) > 0:
-        taken: list[BriefLock] = []
-        for lock in locks:
-            if not lock.take(0.0 if taken else left):
-                locks = [lock, *(one for one in locks if one is not lock)]
-                break
-            taken.append(lock)
-        else:
-            return taken
-        for one in taken:
-            one.free()
+        with ExitStack() as taken:
+            for place, lock in enumerate(locks):
+                if not lock.take(left if place == 0 else 0.0):
+                    locks = [lock, *(one for one in locks if one is not lock)]
+                    break
+                taken.callback(lock.free)
+            else:
+                taken.pop_all()
+                return locks
     return []
 
 

@@ -92,7 +92,7 @@ class Contexts:
             )
         if self._settings.kv != "off":
             with ExitStack() as failed:
-                failed.callback(self._drop, made)
+                failed.callback(self._undo, made)
                 self._capture(cache, system, chunks, made, request.ttl)
                 failed.pop_all()
         return made
@@ -181,6 +181,14 @@ class Contexts:
         cache.store.pin(system_address(made.model, system.hash, system.border), owner=_pinner(made), seconds=ttl)
         for variant in captured:
             cache.store.pin(variant.key, owner=_pinner(made), seconds=ttl)
+
+    def _undo(self, made: ContextCache) -> None:
+        """Of what could not be made, where not even its pins may go: nobody has been told its id."""
+        try:
+            self._drop(made)
+        except StoreError as error:
+            log.warning("what was pinned for a context cache that was not made stays: %s", error)
+            self._rows.delete(made.id, None)
 
     def _drop(self, cache: ContextCache) -> None:
         """Pins first, which name it: behind its row nobody could take them away. Then SQL: from then on nobody finds

@@ -23,7 +23,10 @@ LOOKS = 120  # at jobs in a minute, of a key with a rate
 _UPLOADS = re.compile(r"/v1/collections/.+/documents(/.*)?")
 CHANGES = 8  # of one caller at a time
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_ANSWERING = re.compile(r"/v1/(chat/completions|completions|embeddings|conversations/[^/]+/(messages|again|stop))")
+# Each has its own turns.
+_ANSWERING = re.compile(
+    r"/v1/(chat/completions|completions|embeddings|context_caches|conversations/[^/]+/(messages|again|stop))"
+)
 _JOBS = re.compile(r"/v1/jobs(/[^/]+(/events)?)?")
 
 
@@ -133,8 +136,9 @@ class OpenRequests:
 
 
 def is_change(scope: Scope) -> bool:
-    """Whether it changes something from its beginning on. Answers and embeddings have their own turns, and who ends one
-    waits for nothing; of an upload the change begins when the whole file has come, which may take hours.
+    """Whether it changes something from its beginning on. Answers, embeddings and context caches that are made have
+    their own turns, and who ends one waits for nothing; of an upload the change begins when the whole file has come,
+    which may take hours.
     """
     if scope["method"] not in _CHANGING or _ANSWERING.fullmatch(scope["path"]):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class BadFiles:
     def __init__(self, layout: FolderLayout, index: FolderIndex, counts: TierCounts) -> None:
         self._layout, self._index, self._counts = layout, index, counts
         self._quarantine = Quarantine(layout.quarantine)
+        self._headers: dict[Path, tuple[int, Mapping[str, Any] | None]] = {}  # of what is aside, and of which file
 
     @contextmanager
     def guarded(self, path: Path, fd: int) -> Iterator[None]:
@@ -35,12 +36,26 @@ class BadFiles:
                 raise
 
     def aside(self, meant: Callable[[VariantKey, Mapping[str, Any]], bool]) -> list[VariantKey]:
-        """Of those that were moved away and tell whose they are: what is meant, by its key and its header's fields.
-        Raises OSError.
-        """
-        headers = map(read_fields, self._layout.quarantine.glob(f"*{KV}"))
-        told = ((key_of(fields), fields) for fields in headers if fields is not None)
-        return [key for key, fields in told if meant(key, fields)]
+        """Of those that were moved away and tell whose they are: what is meant, by its key and its header's fields."""
+        return [key for key, fields in self._told().values() if meant(key, fields)]
+
+    def discard(self, meant: Callable[[VariantKey, Mapping[str, Any]], bool]) -> None:
+        """The same, for good. Raises OSError."""
+        for path, told in self._told().items():
+            if meant(*told):
+                self._layout.discard(path.stem)
+
+    def _told(self) -> dict[Path, tuple[VariantKey, Mapping[str, Any]]]:
+        self._headers = {path: self._header(path) for path in self._layout.quarantine.glob(f"*{KV}")}
+        return {path: (key_of(told), told) for path, (_, told) in self._headers.items() if told is not None}
+
+    def _header(self, path: Path) -> tuple[int, Mapping[str, Any] | None]:
+        """None also where the disk fails, or the file is another user's: the sound ones are deleted all the same."""
+        with suppress(OSError):
+            inode = path.stat().st_ino
+            known = self._headers.get(path)
+            return known if known and known[0] == inode else (inode, read_fields(path))
+        return 0, None
 
     def take_away(self, bad: BadFile) -> None:
         """Save for one that was replaced meanwhile, and for those of a newer version."""

@@ -232,6 +232,8 @@ class DiskTier(Tier):
         most = share_of(self._room.budget, share) - more
         with reporting("delete from", self._layout.root):
             self._index.change(lambda change: change.trim(fingerprint, most))
+            if not share:  # all go
+                self._bad.discard(lambda key, _: key.fingerprint.endswith(fingerprint))
 
     def holds(self, key: VariantKey) -> bool:
         with reporting("read", self._layout.root):

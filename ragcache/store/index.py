@@ -157,10 +157,11 @@ class Change:
         return there
 
     def delete(self, path: Path) -> bool:
-        """With its pins, and what was put aside of it."""
+        """With its pins, and then what was put aside of it."""
         self.unpin(path.stem)
+        there = self.remove(path)
         self._layout.discard(path.stem)
-        return self.remove(path)
+        return there
 
     def forget(self, path: Path, unless: str = "") -> None:
         """The entry of this place: a copy of its file that lies in another one is not it."""

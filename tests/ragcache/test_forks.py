@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ragcache.host import BriefLock
+from ragcache import host
+from ragcache.host import BriefLock, carry_over
 from ragcache.kvgen import Refused
 from ragcache.prefix_keeping import Recurrence
 from ragcache.rates import Rates, Work
@@ -108,3 +109,27 @@ def test_who_never_lets_go_of_a_lock_holds_no_fork_up(monkeypatch: pytest.Monkey
     assert status_of(child) == 0
     assert not lock.take(0.0), "its parent has it still"
     lock.free()
+
+
+def test_a_fork_that_is_interrupted_before_leaves_nothing_locked() -> None:
+    """By the user, while it waits: what comes behind a fork is done all the same."""
+    told = Told()
+    carry_over(told)
+    host._forks()._in_parent()
+    assert told.times == 1
+    with BriefLock():
+        pass
+    assert status_of(lambda: True) == 0
+
+
+class Told:
+    times = 0
+
+    def before_fork(self) -> None:
+        pass
+
+    def after_fork(self) -> None:
+        self.times += 1
+
+    def after_fork_in_child(self) -> None:
+        pass

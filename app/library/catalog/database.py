@@ -18,14 +18,14 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import ArgumentError
 
 from app.errors import CatalogError
-from app.library.catalog.failures import LOCKED, catalog_failures
+from app.library.catalog.failures import LATER, catalog_failures
 from app.library.catalog.kept_rows import kept_rows
 from app.settings import Settings, expanded
 from ragcache.host import MOUNTS, carry_over, network_file_system
 
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"
-MOMENT_S = 2.0
+MOMENT_S, TURNS = 2.0, 20
 # Each thread has a connection to PostgreSQL, or one that waits for nobody's row would wait for those that do.
 KEPT = 16  # that stay open; others are closed when they are given back
 BESIDE = 80  # threads of a server beside those that answer: 32 for files and keys, 40 of its routes, and those behind
@@ -128,10 +128,10 @@ class Database:
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """Of the threads of this process. Raises CatalogError where one keeps the others out for too long."""
+        """Of the threads of this process, whose changes end. Raises CatalogError where they keep one out for long."""
         turn = self._turn
-        if not turn.acquire(timeout=self.busy_seconds):
-            raise CatalogError(f"cannot use the catalog {self.where}: {LOCKED}")
+        if not turn.acquire(timeout=TURNS * self.busy_seconds):
+            raise CatalogError(f"cannot use the catalog {self.where}: this program is writing much to it. {LATER}")
         try:
             yield
         finally:

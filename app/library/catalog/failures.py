@@ -17,7 +17,8 @@ from app.errors import CatalogError, NotFound
 
 FULL = "its disk is full. Free some space and try again: nothing is lost"
 READ_ONLY = "it cannot be written. Make the file and its folder writable, or choose another with RAGCACHE_DATA_DIR"
-LOCKED = "another process keeps it locked. Try again when that one is done"
+LATER = "Try again when that is done"
+LOCKED = f"another process keeps it locked. {LATER}"
 DAMAGED = "its file is damaged. `ragcache db restore FILE` puts a copy in its place: see the folder `backups` beside it"
 GONE = "what this belongs to is not there: somebody has deleted it meanwhile"
 DAMAGE = (zlib.error, JSONDecodeError, UnicodeDecodeError)  # of values that no database looks into: see tables.py

@@ -142,8 +142,8 @@ class Bucket:
     def _unread(self, path: str, error: Exception, *, aside: bool) -> RemoteError:
         if _is_of_object(error):
             told = f"{path} in the bucket {self.url} cannot be read: {_reason(error)}"
-            self.reading.refused(told)
-            return UnreadableObject(told)
+            if self.reading.refused(told):
+                return UnreadableObject(told, archived=_is_archived(error))
         return RemoteError(_reason(error)) if aside else self.reading.failed(_reason(error))
 
     async def read_whole(self, place: ObjectPlace) -> memoryview | None:
@@ -257,6 +257,12 @@ def _is_of_object(error: Exception) -> bool:
 
     # Azure's answer is a conflict where a blob is archived, that of others is forbidden.
     return isinstance(error, PermissionDeniedError | AlreadyExistsError) or bool(_OF_OBJECT.search(str(error)))
+
+
+def _is_archived(error: Exception) -> bool:
+    from obstore.exceptions import AlreadyExistsError
+
+    return isinstance(error, AlreadyExistsError) or "InvalidObjectState" in str(error)
 
 
 def _reason(error: Exception) -> str:

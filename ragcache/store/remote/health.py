@@ -11,6 +11,7 @@ from ragcache.errors import RemoteError
 from ragcache.store.remote.jitter import jittered
 
 PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0  # for which a bucket that failed is left alone, at first and at most
+ALL_REFUSED = 16  # objects
 _log = logging.getLogger(__name__)
 
 
@@ -23,7 +24,8 @@ class Health:
         self._pause, self._until = 0.0, 0.0
         self._reason = ""
         self._told: list[str] = []
-        self._has_refused = False  # an object, of which was told
+        self._refusals = 0  # of objects, with none between that could be used
+        self._has_refused = False  # which was told
 
     def check(self) -> None:
         """Raises RemoteError while it is left alone."""
@@ -56,19 +58,25 @@ class Health:
             _log.warning("%s", told)
         return RemoteError(told)
 
-    def refused(self, told: str) -> None:
-        """Of one object, which is no reason to leave the others alone. Told of the first one: it may be all of them."""
+    def refused(self, told: str) -> bool:
+        """Whether that is of this object alone, and no reason to leave the others alone: so many one after the other
+        are of all. Told of the first one.
+        """
         with self._lock:
-            first, self._has_refused = not self._has_refused, True
+            self._refusals += 1
+            alone, first = self._refusals < ALL_REFUSED, not self._has_refused
+            self._has_refused = True
             if first:
                 self._told.append(told)
         if first:
             _log.warning("%s", told)
+        return alone
 
     def succeeded(self) -> None:
         with self._lock:
             back = self._pause > 0
             self._pause = self._until = 0.0
+            self._refusals = 0
         if back:
             _log.warning("the bucket %s can be %s again", self._url, self._way)
 

@@ -21,6 +21,7 @@ from ragcache.store.remote.journal import Kind, RemoteTask
 from ragcache.store.remote.names import ObjectPlace, Suspicion
 from ragcache.store.remote.shared_uses import ToldUses
 
+FEW = 8  # objects that may not be read here, or an eighth of those that may
 MOST_VICTIMS = 10_000  # that are chosen in one walk
 LOWERED = 0.95  # of the budget, to which a walk goes down: the next one is due that much later
 _log = logging.getLogger(__name__)
@@ -48,25 +49,43 @@ class Sweep:
     async def run(self, bucket: Bucket) -> list[ObjectPlace]:
         """What went."""
         gone: list[ObjectPlace] = []
+        self._read, self._unread = 0, list[ObjectPlace]()
         async for page in bucket.places():
             suspects = list(filter(self._suspects, page))
             guilty = await asyncio.gather(*(self._guilty(bucket, place) for place in suspects))
             going = [place for place, goes in zip(suspects, guilty, strict=True) if goes]
             await bucket.delete([place.path for place in going])
             gone += going
-        return gone
+        return gone + await self._by_names(bucket)
+
+    async def _by_names(self, bucket: Bucket) -> list[ObjectPlace]:
+        """Those that may not be read here, where they are few: a name suspects many that had no part in it, and where
+        half of a bucket is others', half of it would go. Raises RemoteError where they are more.
+        """
+        if len(self._unread) > max(FEW, self._read // FEW):
+            raise UnreadableObject(
+                f"{len(self._unread)} objects of the bucket {bucket.url} may not be read here, and {self._read} may: "
+                "what texts had a part in is deleted when they can be"
+            )
+        await bucket.delete([place.path for place in self._unread])
+        return self._unread
 
     async def _guilty(self, bucket: Bucket, place: ObjectPlace) -> bool:
-        """By its header; where that cannot be read, its name is all that tells, and it goes. Not a newer version's: a
-        name suspects it of what it never saw.
+        """By its header. Where that cannot be read by anybody its name is all that tells, and it goes; not a newer
+        version's: a name suspects it of what it never saw.
         """
         try:
             fields = await from_head(bucket, place, place.path, lambda fetch: _fields(fetch, place))
+            self._read += 1
             return fields is not None and self._named_by(fields)
         except NewerEntry as error:
             _log.warning("not deleted: %s", error)
             return False
-        except (CorruptEntry, ForeignEntry, UnreadableObject, *UNREADABLE):
+        except UnreadableObject as error:
+            if not error.archived:
+                self._unread.append(place)
+            return error.archived
+        except (CorruptEntry, ForeignEntry, *UNREADABLE):
             return True
 
     def _named_by(self, fields: dict[str, Any]) -> bool:

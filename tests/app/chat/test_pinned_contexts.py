@@ -66,6 +66,19 @@ def test_no_pin_outlives_a_cache_whose_kv_could_not_be_deleted(
     assert prune(pipeline.library, pipeline.models).unreferenced.entries == 2
 
 
+def test_nothing_is_left_of_one_that_cannot_be_pinned(
+    pipeline: RagPipeline, contexts: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("the folder cannot be written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.models.store, "pin", fail)
+        with pytest.raises(StoreError):
+            make(contexts, TEXTS[0], pinned=True)
+    assert contexts.all() == []
+
+
 def test_one_whose_pins_cannot_be_taken_away_stays(
     pipeline: RagPipeline, contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,7 +79,7 @@ def test_as_many_follow_jobs_as_like_and_the_catalog_is_asked_the_same(
     def counted(ids: set[str]) -> list[StoredJob]:
         looks.append(len(ids))
         if len(looks) == LOOKS:
-            looked.set()
+            looked.set()  # the first look may come before the second is followed
         return these(ids)
 
     def count(connection: object, cursor: object, statement: str, *_: object) -> None:
@@ -96,7 +96,7 @@ def test_as_many_follow_jobs_as_like_and_the_catalog_is_asked_the_same(
         follow(catalog, watch, run)
     finally:
         event.remove(Engine, "before_cursor_execute", count)
-    assert set(looks) == {2} and len(asked) == 2 * len(looks)
+    assert set(looks[1:]) == {2} and len(asked) == 2 * len(looks)
 
 
 def test_a_catalog_that_is_away_ends_no_stream(

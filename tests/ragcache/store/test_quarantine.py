@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ragcache.address import prefix_name
 from ragcache.errors import CorruptEntry
 from ragcache.store import folder, open_store
 from ragcache.store.base import KVStore
@@ -123,3 +124,26 @@ def test_what_was_put_aside_goes_with_its_text(
     assert aside(root) == {gone.key.digest, stays.key.digest}
     drop(store, gone.key)
     assert aside(root) == {stays.key.digest}
+
+
+@pytest.mark.parametrize("drop", [by_chunk, by_traces, by_key])
+def test_what_is_aside_and_cannot_be_read_keeps_no_sound_entry(
+    root: Path, make_variant: Any, drop: Callable[[KVStore, VariantKey], object]
+) -> None:
+    """A disk that fails is what fills this folder."""
+    store, sound = opened(root), make_variant()
+    put_aside(store, root, make_variant((9, 9)))
+    store.put(sound)
+    (root / "quarantine" / "failing.kv").mkdir()
+    drop(store, sound.key)
+    assert store.variants(sound.key.family) == []
+
+
+def test_a_block_of_a_conversation_that_was_put_aside_goes_with_all_of_them(root: Path, make_variant: Any) -> None:
+    """No chunk had a part in it."""
+    store, block, chunk = opened(root), make_variant(fingerprint=prefix_name("engine")), make_variant()
+    for one in (block, chunk):
+        put_aside(store, root, one)
+    assert aside(root) == {block.key.digest, chunk.key.digest}
+    store.drop_prefixes()
+    assert aside(root) == {chunk.key.digest}

@@ -10,11 +10,14 @@ from urllib.parse import urlsplit
 import pytest
 from obstore.exceptions import GenericError
 
-from ragcache.errors import RemoteError
+from ragcache.errors import RemoteError, UnreadableObject
 from ragcache.store.base import Flaw
 from ragcache.store.remote import bucket
 from ragcache.store.remote import store as store_module
+from ragcache.store.remote.health import ALL_REFUSED, Health
+from ragcache.store.remote.journal import Kind, RemoteTask
 from ragcache.store.remote.names import object_name
+from ragcache.store.remote.sweep import FEW, Sweep
 from ragcache.types import Variant
 from tests.buckets import S3Bucket
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, object_of, settled
@@ -91,3 +94,36 @@ def test_one_that_has_become_shorter_is_put_off_alone(
         other.get(shorter.key)
     assert other.get(sound.key) is not None
     assert other.get(shorter.key) is None
+
+
+@pytest.mark.parametrize(("withheld", "stay"), [(FEW, 0), (FEW + 1, FEW + 1)])
+def test_a_deletion_goes_by_names_where_few_may_not_be_read(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch, withheld: int, stay: int
+) -> None:
+    """A name suspects many: where others' objects may not be read, all of them would go."""
+    one, other = machine("one", folder_url), machine("other", folder_url)
+    variants = [make_variant(tuple(range(place, place + 3))) for place in range(withheld)]
+    for variant in variants:
+        one.put(variant)
+    settled(one)
+    monkeypatch.setattr(other._bucket, "read", refused)
+    tasks = [RemoteTask(Kind.TRACES, (variant.key.context[0],)) for variant in variants]
+    sweep = other._bucket.submit(Sweep(tasks).run(other._bucket))
+    if stay:
+        with pytest.raises(RemoteError, match=f"{withheld} objects .* may not be read here"):
+            sweep.result(60)
+    else:
+        sweep.result(60)
+    assert len(digests_in(one)) == stay
+
+
+async def refused(path: str, start: int, end: int, *, aside: bool = False) -> memoryview | None:
+    raise UnreadableObject(f"{path} is others'")
+
+
+def test_a_bucket_of_which_no_object_may_be_read_is_left_alone() -> None:
+    health = Health("read", "s3://bucket/kv")
+    assert all(health.refused("forbidden") for _ in range(ALL_REFUSED - 1))
+    health.succeeded()
+    alone = [health.refused("forbidden") for _ in range(ALL_REFUSED)]
+    assert alone == [*[True] * (ALL_REFUSED - 1), False]
