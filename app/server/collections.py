@@ -71,7 +71,7 @@ def collections(service: Serving, caller: Asking) -> CollectionList:
     caller.check("read")
     seen = [one for one in service.catalog.collections.all() if caller.may_see(one)]
     totals = service.catalog.collections.totals_of(seen)
-    return CollectionList(data=[_told(service, one, totals[one.id]) for one in seen])
+    return CollectionList(data=[_card_with(service, one, totals[one.id]) for one in seen])
 
 
 @router.get("/{name}")
@@ -110,10 +110,10 @@ def _check_naming(caller: Caller, name: str) -> None:
 
 
 def _card(service: Service, found: Collection) -> CollectionCard:
-    return _told(service, found, service.catalog.collections.totals(found))
+    return _card_with(service, found, service.catalog.collections.totals(found))
 
 
-def _told(service: Service, found: Collection, totals: CollectionTotals) -> CollectionCard:
+def _card_with(service: Service, found: Collection, totals: CollectionTotals) -> CollectionCard:
     return CollectionCard(
         name=found.name,
         model=f"{service.model}@{found.name}",

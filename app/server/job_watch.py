@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import StoredJob
-from app.server.watch import LOOK_FAULTS, SharedWatch
-from ragcache.errors import RagcacheError
+from app.server.watch import SharedWatch
 
 LOOK_S = 0.5
 SeenJob = tuple[StoredJob, Collection]
-_log = logging.getLogger(__name__)
 
 
 class JobNews:
@@ -44,7 +41,7 @@ class JobNews:
 
 
 class JobWatch(SharedWatch[JobNews]):
-    what = "job"
+    what, wanted = "job", "how far jobs are that clients follow"
 
     def __init__(self, catalog: Catalog):
         super().__init__()
@@ -62,13 +59,8 @@ class JobWatch(SharedWatch[JobNews]):
             yield news
 
     def _look(self, watched: Mapping[object, JobNews]) -> None:
-        try:
-            jobs = self._catalog.jobs.these({news.job_id for news in watched.values()})
-            there = self._catalog.collections.with_ids({job.collection_id for job in jobs})
-        except LOOK_FAULTS as error:  # no stream ends because the catalog is busy, and the next look may tell
-            bug = not isinstance(error, RagcacheError)
-            _log.warning("how far jobs are that clients follow is not known: %s", error, exc_info=bug)
-            return
+        jobs = self._catalog.jobs.these({news.job_id for news in watched.values()})
+        there = self._catalog.collections.with_ids({job.collection_id for job in jobs})
         now = {job.id: (job, there[job.collection_id]) for job in jobs if job.collection_id in there}
         for news in watched.values():
             news.tell(now.get(news.job_id))

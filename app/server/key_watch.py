@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 
 from app.server.problems import RefusedRequest
-from app.server.watch import LOOK_FAULTS, SharedWatch
-from ragcache.errors import FAULTS, RagcacheError
+from app.server.watch import SharedWatch
+from ragcache.errors import FAULTS
 
 LOOK_S = 2.0
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def unknown_key(why: str) -> RefusedRequest:
 
 
 class KeyWatch(SharedWatch[tuple[str, End]]):
-    what = "key"
+    what, wanted = "key", "whether keys with answers under way are still good"
 
     def __init__(self, lapsed: Callable[[Collection[str]], Collection[str]]):
         """`lapsed`: which of these ids are of keys that are good no more."""
@@ -64,12 +64,7 @@ class KeyWatch(SharedWatch[tuple[str, End]]):
 
     def _look(self, watched: Mapping[object, tuple[str, End]]) -> None:
         keys = {key_id for key_id, _ in watched.values()}
-        try:
-            lapsed = self._lapsed(keys)
-        except LOOK_FAULTS as error:  # no answer ends because the catalog is busy, and the next look may tell
-            bug = not isinstance(error, RagcacheError)
-            _log.warning("whether keys with answers under way are still good is not known: %s", error, exc_info=bug)
-            return
+        lapsed = self._lapsed(keys)
         with self._changed:
             gone = {mark: end for mark, (key_id, end) in self._watched.items() if key_id in lapsed}
             for mark in gone:

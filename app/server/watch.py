@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -11,9 +12,10 @@ from typing import ClassVar, Generic, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.server.problems import LATER_S, RefusedRequest
-from ragcache.errors import FAULTS
+from ragcache.errors import FAULTS, RagcacheError
 
 LOOK_FAULTS: tuple[type[Exception], ...] = (*FAULTS, SQLAlchemyError)
+_log = logging.getLogger(__name__)
 Watched = TypeVar("Watched")
 
 
@@ -21,6 +23,7 @@ class SharedWatch(ABC, Generic[Watched]):
     """Threads share it. Its own thread begins with the first that is watched, and waits where there is none."""
 
     what: ClassVar[str]  # it watches
+    wanted: ClassVar[str]  # what a look is to tell
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # of all below
@@ -35,7 +38,7 @@ class SharedWatch(ABC, Generic[Watched]):
 
     @abstractmethod
     def _look(self, watched: Mapping[object, Watched]) -> None:
-        """At all of them at once. It raises nothing, or nobody would look any more."""
+        """At all of them at once."""
 
     def close(self) -> None:
         with self._changed:
@@ -76,4 +79,10 @@ class SharedWatch(ABC, Generic[Watched]):
                     return
                 watched = dict(self._watched)
             if watched:
-                self._look(watched)
+                self._try(watched)
+
+    def _try(self, watched: Mapping[object, Watched]) -> None:
+        try:
+            self._look(watched)
+        except LOOK_FAULTS as error:  # nothing ends because the catalog is busy, and the next look may tell
+            _log.warning("%s is not known: %s", self.wanted, error, exc_info=not isinstance(error, RagcacheError))

@@ -29,7 +29,7 @@ from benchmarks.corpus import prompt_chunks, read_texts, split_documents
 from benchmarks.folder import bench_folder
 from benchmarks.load.clients import Ask, open_loop
 from benchmarks.output import Row, Value, common_settings, publish
-from benchmarks.timing import paired
+from benchmarks.timing import interleaved, median_ttft, paired
 from benchmarks.ttft.measurement import CONTEXT, QUESTION
 from benchmarks.vllm_model import one_token, open_vllm, outputs, vllm_cache
 from ragcache.engine.vllm.loaders import AHEAD
@@ -39,6 +39,7 @@ from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
 from ragcache.planning import plan_prompt
+from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment
@@ -101,14 +102,16 @@ class Burst:
         self._source = random.Random(options.seed)
         engine = parts.engine
         engine.use_store(disk)
-        cache = vllm_cache(engine, disk, CONTEXT)
-        plain = []
-        for _ in range(options.rounds):
-            engine.forget_prefixes()
-            plain.append(one_token(cache, self._segments, "full").ttft_s)
+        self._cache = vllm_cache(engine, disk, CONTEXT)
+        plain = median_ttft(interleaved({"full": self._computed}, options.rounds)["full"])
         plan = plan_prompt(self._segments, engine.spec.fingerprint, disk)
         self._nbytes = sum(chunk.candidates[0].info.nbytes for chunk in plan.chunks)
-        self._seconds_per_byte = paper_seconds_per_byte(median(plain), engine.spec, engine.spec.kv_heads, chunks)
+        self._seconds_per_byte = paper_seconds_per_byte(plain, engine.spec, engine.spec.kv_heads, chunks)
+
+    def _computed(self) -> Report:
+        """The cached request without its cache."""
+        self._parts.engine.forget_prefixes()
+        return one_token(self._cache, self._segments, "full")
 
     def rows(self, speed: float) -> list[Row]:
         """Of all cases on a disk of so many Gbps of the paper."""
