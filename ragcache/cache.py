@@ -173,7 +173,7 @@ class ChunkCache(ChunkIngest):
         if not (leads or needed) or self.store.era() != era:
             return
         with report.stage("keep"):
-            behind = self.system.fetched(plan.system, report.incidents).variant if plan.system else None
+            behind = self._behind(plan.system, report.incidents) if plan.system else None
             if leads and behind:
                 self._keep(self._patient.capture(behind, [], plan.chunks[0].segment), report, era)
             context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
@@ -207,7 +207,7 @@ class ChunkCache(ChunkIngest):
     def _captured_in_place(self, plan: Plan, place: int, held: dict[int, Variant]) -> Variant:
         """`held`: variants by their places, which those that are brought for it join."""
         assert plan.system is not None
-        behind, chunk = self.system.fetched(plan.system, []).variant, plan.chunks[place]
+        behind, chunk = self._behind(plan.system, []), plan.chunks[place]
         before = range(max(0, place - BEHIND), place)
         for one in before:
             best = plan.chunks[one].candidates[:1]
@@ -246,8 +246,11 @@ class ChunkCache(ChunkIngest):
         self._keep(variant, report, era)
         return variant
 
+    def _behind(self, system: System, incidents: list[str]) -> Variant:
+        return self.system.patiently(self._patient, system, incidents).variant
+
     def _keep(self, variant: Variant, report: Report, era: int) -> None:
-        keep(self.store, variant, self._refused, report.incidents, era)
+        keep(variant, partial(self.store.put_within, era), self._refused, report.incidents)
 
 
 def _lacked_nothing(report: Report) -> bool:

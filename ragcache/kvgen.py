@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 
 from ragcache.address import MOST_CONTEXT, address_of, border_behind, lead_address, system_address, visible
@@ -14,6 +14,7 @@ from ragcache.engine import Engine
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry, PromptError, StoreError
 from ragcache.host import BriefLock
 from ragcache.keeping import Pause
+from ragcache.locks import LocksByKey
 from ragcache.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import COMPUTED
 from ragcache.scoring import Prefix
@@ -141,30 +142,40 @@ class SystemKV:
 
     def __init__(self, kvgen: KVGen, store: KVStore, refused: Refused):
         self._kvgen, self._store, self._refused = kvgen, store, refused
-        self._lock = threading.Lock()
-        self._rounded = set[VariantKey]()
+        self._lock = BriefLock()
+        self._making = LocksByKey()
+        self._rounded = set[VariantKey]()  # that were computed again, or are about to be
         self._owned = OrderedDict[tuple[str, VariantKey], Variant]()  # in memory alone, the last used one last
 
-    def _renewed(self, found: Variant) -> bool:
-        """Whether it is to be computed again: behind a rounded one nothing would ever be exact. Tried once, since the
-        store may not be able to keep it.
-        """
-        if found.lossless or found.key in self._rounded:
-            return False
-        self._rounded.add(found.key)
-        return True
-
     def fetched(self, system: System, incidents: list[str], is_told: bool = False) -> Fetched:
-        """What went wrong joins the incidents; if it `is_told` that the stored one cannot be read, that does not."""
-        key = self._kvgen.system_key(system)
-        with self._lock:  # several threads that start with a cold store compute it once
-            found = fetched(self._store, key, [] if is_told else incidents)
-            if found is None or self._renewed(found.variant):
-                started = perf_counter()
-                variant = self._kvgen.system(system)
-                found = Fetched(variant, COMPUTED, 0, perf_counter() - started)
-                keep(self._store, variant, self._refused, incidents)
+        """What went wrong joins the incidents; if it `is_told` that the stored one cannot be read, that does not.
+        Several threads that start with a cold store compute it once.
+        """
+        with self._making.held(self._kvgen.system_key(system)):
+            found = self._stored(system, [] if is_told else incidents)
+            return found or self._made(self._kvgen, system, incidents)
+
+    def patiently(self, kvgen: KVGen, system: System, incidents: list[str]) -> Fetched:
+        """As `fetched`, by a generator that others may hold up: nobody waits for what it computes."""
+        return self._stored(system, incidents) or self._made(kvgen, system, incidents)
+
+    def _stored(self, system: System, incidents: list[str]) -> Fetched | None:
+        """None for one that is rounded, too: behind it nothing would ever be exact. That is computed again once, since
+        the store may not be able to keep it.
+        """
+        found = fetched(self._store, self._kvgen.system_key(system), incidents)
+        if found is None or found.variant.lossless or found.variant.key in self._rounded:
             return found
+        self._rounded.add(found.variant.key)
+        return None
+
+    def _made(self, kvgen: KVGen, system: System, incidents: list[str]) -> Fetched:
+        """It is wanted: every prompt asks for it."""
+        started = perf_counter()
+        variant = kvgen.system(system)
+        taken = perf_counter() - started
+        keep(variant, partial(self._store.put, wanted=True), self._refused, incidents)
+        return Fetched(variant, COMPUTED, 0, taken)
 
     def owned(self, owner: str, system: System, incidents: list[str], is_told: bool = False) -> Fetched:
         """As `fetched`, for a text of somebody's own: kept for a while, for him, and in no store."""
@@ -273,11 +284,10 @@ def fetched(store: KVStore, key: VariantKey, incidents: list[str]) -> Fetched | 
         return None
 
 
-def keep(store: KVStore, variant: Variant, refused: Refused, incidents: list[str], era: int | None = None) -> None:
-    """An answer does not fail because its KV cannot be kept. What is a text's is kept within an `era`."""
+def keep(variant: Variant, put: Callable[[Variant], object], refused: Refused, incidents: list[str]) -> None:
+    """An answer does not fail because its KV cannot be `put` into the store."""
     try:
-        # Without an era it is a System segment's, which every prompt asks for.
-        store.put(variant, wanted=True) if era is None else store.put_within(era, variant)
+        put(variant)
     except StoreError as error:
         refused.add(variant.key.chunk)
         logger.warning("KV not stored: %s", error)

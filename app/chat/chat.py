@@ -17,7 +17,7 @@ from ragcache.cache import ChunkCache
 from ragcache.errors import PromptError
 from ragcache.sampling import Sampling
 from ragcache.together import Together
-from ragcache.types import Chunk, Segment, Text
+from ragcache.types import Chunk, Segment, System, Text
 
 ANSWER = 1024  # tokens at most, where nobody says how many and there is room
 BEHIND = 8  # tokens of a text, which tell a decoder that what follows is not its beginning
@@ -32,6 +32,7 @@ class ChatOptions:
     stop: Sequence[str] = ()
     linker: str | None = None
     border: str = ""  # who may see the KV of it
+    owner: str = ""  # nobody but him is served by KV of the messages' own system text
     together: Together | None = None  # with other answers to the same
 
 
@@ -77,6 +78,8 @@ class ChatAnswering:
             sampling=options.sampling or self.sampling,
             linker=options.linker,
             stop=self.template.stop,
+            behind=self._behind(segments, options),
+            owner=options.owner,
             together=options.together,
         )
 
@@ -84,3 +87,11 @@ class ChatAnswering:
             return Answer("", text, (), generation.report, () if whole else (STOPPED,))
 
         return AnswerStream(generation, Pieces(self.template.decode, options.stop, behind), (), finish)
+
+    def _behind(self, segments: Sequence[Segment], options: ChatOptions) -> System | None:
+        """What is captured of context caches stands behind the template's System segment, where theirs is an owner's:
+        he may have another one each time, and the KV of each would take the place of what everybody asks for.
+        """
+        ours = self.template.within(options.border).system()
+        theirs = segments[0]
+        return ours if options.owner and isinstance(theirs, System) and theirs.hash != ours.hash else None

@@ -14,7 +14,7 @@ from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import PromptError
 from ragcache.store import open_store
-from ragcache.types import Chunk, Segment, VariantKey
+from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 from tests.tiny import Tiny, make_chunks, make_question, make_system
 
 SYSTEM, QUESTION = make_system(), make_question()
@@ -132,3 +132,29 @@ def test_a_failing_prompt_disturbs_no_other(tiny: Tiny) -> None:
     for right, wrong in zip(futures[::2], futures[1::2], strict=True):
         assert right.result() == [expected] * 4
         assert len(set(wrong.result())) == 1  # type: ignore[call-overload]
+
+
+def test_a_system_segment_that_is_computed_holds_up_no_other(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ChunkCache(tiny.engine, open_store(tmp_path, None, None, "raw"), "naive", keep_missed=False)
+    slow, begun, goes_on, computed = make_system(9), threading.Event(), threading.Event(), cache.kvgen.system
+    times = list[System]()
+
+    def system(segment: System) -> Variant:
+        times.append(segment)
+        if segment == slow:
+            begun.set()
+            assert goes_on.wait(60)
+        return computed(segment)
+
+    monkeypatch.setattr(cache.kvgen, "system", system)
+    with ThreadPoolExecutor() as pool:
+        behind_slow = [pool.submit(answer, cache, [slow, DOCUMENT[0], QUESTION], "naive") for _ in range(2)]
+        try:
+            assert begun.wait(60)
+            assert pool.submit(answer, cache, prompt(DOCUMENT[0]), "naive").result(60)[0]
+        finally:
+            goes_on.set()
+        assert behind_slow[0].result()[0] == behind_slow[1].result()[0]
+    assert times == [slow, SYSTEM]

@@ -63,7 +63,7 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
     turns = [_turn(message) for message in body.messages]
     if name is None:
         chat = service.pipeline.chat
-        options = ChatOptions(most, None, body.stops, body.linker, caller.border, together_of(body))
+        options = replace(_options(caller, body), max_tokens=most, together=together_of(body))
         resolve = service.contexts.resolver(caller.id)
         starts = [partial(chat.start, turns, replace(options, sampling=one), resolve) for one in samplings]
         return [partial(service.watched, start) for start in starts], False
@@ -97,11 +97,16 @@ def completion_starts(service: Service, caller: Caller, body: CompletionRequest)
     if not prompts or len(prompts) * body.choices > MOST_CHOICES:
         raise RefusedRequest(400, f"prompt: give 1 to {MOST_CHOICES} prompts, each choice counted", param="prompt")
     chat = service.pipeline.chat
-    options = ChatOptions(body.max_tokens, None, body.stops, body.linker, caller.border)
+    options = _options(caller, body)
     samplings = seeded(sampling_of(service, body, body.logprobs), body.choices)
     alike = [(prompt, replace(options, together=together_of(body))) for prompt in prompts]
     starts = [partial(chat.complete, prompt, replace(own, sampling=one)) for prompt, own in alike for one in samplings]
     return [partial(service.watched, start) for start in starts]
+
+
+def _options(caller: Caller, body: ChatRequest | CompletionRequest) -> ChatOptions:
+    own = ChatOptions(max_tokens=body.max_tokens, stop=body.stops, linker=body.linker)
+    return replace(own, border=caller.border, owner=caller.id)
 
 
 def _collection(service: Service, model: str, named: str | None) -> str | None:
