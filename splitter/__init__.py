@@ -64,29 +64,3 @@ def make_splitter(
             choice = f"choose from {', '.join(known)}" if known else "it takes none"
             raise SplitterError(f"splitter {name!r} has no setting {key!r} (={written(value)}): {choice}")
     return make(tokens, embed, chosen, **{key: written(value) for key, value in settings.items()})
-
-
-# What follows stands here, where little is imported: whoever only reads files or looks at documents uses it too.
-
-# Rows and records have nothing to do with each other: there is no meaning to follow from one to the next.
-INDEPENDENT = ("items", "table")
-WAYS = {"code": "blocks between blank lines", "chat": "turns"} | dict.fromkeys(INDEPENDENT, "even windows of rows")
-
-
-def way(spec: str, kind: str, headed: bool) -> str:
-    """What `auto` chooses for a document of this kind, and why; `headed`: any of its pieces is below a heading.
-
-    "" of all other splitters, which have no choice.
-    """
-    if spec.partition(":")[0].strip() != "auto":
-        return ""
-    return f"{kind} ({WAYS.get(kind, 'below its headings' if headed else 'where meaning turns')})"
-
-
-# What ends a line beside \n, and is one character: a lone carriage return, next line, line and paragraph separator.
-ENDS = str.maketrans(dict.fromkeys("\r\x85\u2028\u2029", "\n"))
-
-
-def lines_as_lf(text: str) -> str:
-    r"""The text with \n alone at the ends of its lines, character for character, so that offsets stay."""
-    return text if text.isascii() and "\r" not in text else text.replace("\r\n", " \n").translate(ENDS)

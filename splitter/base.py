@@ -7,7 +7,7 @@
     for piece in splitter.split(text, kind="markdown"):
         text[piece.start : piece.end], piece.heading, piece.embedded(text)
 
-Names: auto, fixed, semantic, structure. Kinds: what the loader knows of the document, one of KINDS.
+Names: auto, fixed, semantic, structure. Kinds: what the loader knows of the document, one of splitter.documents.KINDS.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from splitter import SplitterError
+from splitter.spec import SplitterError
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Offsets = tuple[int, int]
 Vectors = npt.NDArray[np.float32]
 Embed = Callable[[Sequence[str]], Vectors]  # texts -> vectors of length 1. [texts, dimension]
-KINDS = ("prose", "markdown", "html", "code", "table", "chat", "items")
 HEADING_SEPARATOR = " > "
 # The most tokens that one character counts, in byte-level tokenizers; a piece must be able to hold any character.
 LEAST_MAX = 8
@@ -103,12 +102,6 @@ class Splitter(ABC):
     @abstractmethod
     def split(self, text: str, kind: str = "prose") -> list[Piece]:
         """Raises SplitterError for a kind that is not in KINDS."""
-
-
-def check_kind(kind: str) -> str:
-    if kind not in KINDS:
-        raise SplitterError(f"unknown kind of document {kind!r}: choose from {', '.join(KINDS)}")
-    return kind
 
 
 class FastTokens:

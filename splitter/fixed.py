@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from splitter import INDEPENDENT
-from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
+from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens
+from splitter.documents import INDEPENDENT, check_kind
 from splitter.ruler import Ruler, fit, overlapped
 from splitter.structure import StructureSplitter
 

@@ -23,7 +23,8 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from pydantic import PrivateAttr, ValidationError
 
 from ragcache.errors import RagcacheError
-from splitter.base import SURROGATE, ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, check_kind
+from splitter.base import SURROGATE, ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens
+from splitter.documents import check_kind
 from splitter.placing import Misplaced, places
 from splitter.ruler import Ruler, fit
 from splitter.spec import SplitterError, Value, written

@@ -37,8 +37,8 @@ def unnamed(i: int, doc: BaseNode) -> str:
 class SpanNodeParser(NodeParser):
     """`text[node.start_char_idx : node.end_char_idx]` is the node's text, also where the text repeats itself.
 
-    A document's metadata may say its `kind` (one of splitter.base.KINDS); a node's say the `heading` that it is under,
-    and llama-index embeds it with them.
+    A document's metadata may say its `kind` (one of splitter.documents.KINDS); a node's say the `heading` that it is
+    under, and llama-index embeds it with them.
     """
 
     splitter: ClassVar[str]

@@ -13,8 +13,8 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from splitter import lines_as_lf
 from splitter.base import ChunkLimits, Offsets, Tokens
+from splitter.documents import lines_as_lf
 
 BLOCK = 1 << 15  # characters
 BREAK = re.compile(r"\s(?=\S)")

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from splitter import SplitterError
-from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, Vectors, check_kind
+from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, Vectors
+from splitter.documents import check_kind
 from splitter.ruler import Ruler, fit, overlapped
+from splitter.spec import SplitterError
 from splitter.units import Border, Ints, Marked, Units, check_granularity, coarser, prose_units
 
 Floats = npt.NDArray[np.float64]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
+from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens
+from splitter.documents import check_kind
 from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions, turn_regions
 from splitter.ruler import Ruler, fit, overlapped
 from splitter.semantic import Aim, spans_of_runs

@@ -19,9 +19,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from splitter import SplitterError
 from splitter.base import Offsets
 from splitter.ruler import Ruler
+from splitter.spec import SplitterError
 
 DATA = Path("_static", "nltk_cache", "tokenizers", "punkt_tab", "english")
 # Punkt sees so much at a time, and goes on where the last sentence of that began: a longer one is cut.

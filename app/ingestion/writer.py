@@ -5,8 +5,7 @@
 3. The KV of the older version's chunks that nobody has now is deleted.
 
 One that is killed before 2 leaves files that `cache prune` finds and the next ingest writes again. What was still to be
-done at 3 the catalog tells the next ingest (`catalog.orphans`). The indexes follow SQL by themselves; they are only
-saved here.
+done at 3 the catalog tells the next ingest (`catalog.orphans`). The indexes follow SQL; they are only saved here.
 """
 
 from __future__ import annotations
@@ -34,8 +33,9 @@ from app.models.embedding import embed_chunks, in_parts
 from ragcache.errors import PromptError
 from retriever.sentences import Packed
 from retriever.shared_property import shared_property
-from splitter import SplitterError, way
+from splitter import SplitterError
 from splitter.base import Splitter
+from splitter.documents import way
 
 # Chunks that are embedded together. Twice as many are no faster, and what is embedded and not yet written is lost when
 # the process is stopped. Beside the KV, embedding takes next to no time, so a document is written when it is read.

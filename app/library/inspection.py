@@ -25,7 +25,7 @@ from app.library.kv import (
 from app.loaders.base import Page
 from app.models import Models
 from ragcache.store.folder import CacheFolder, engine_name
-from splitter import way
+from splitter.documents import way
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from itertools import islice
 
 from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import decode
-from splitter import lines_as_lf
+from splitter.documents import lines_as_lf
 
 HEADING = re.compile(r"^#{1,6}+[ \t]++(\S.*+)$", re.MULTILINE)
 CLOSING = re.compile(r"\s#++\s*+$")

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from splitter import SPLITTERS, SplitterError, make_splitter
-from splitter.base import KINDS, ChunkLimits, FastTokens, Offsets, Piece, Tokens
+from splitter.base import ChunkLimits, FastTokens, Offsets, Piece, Tokens
+from splitter.documents import KINDS
 from tests.splitter.conftest import Words, letters
 
 HOSTILE = st.text(alphabet=st.characters(exclude_categories=()), max_size=400)

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from splitter import make_splitter
-from splitter.base import KINDS, ChunkLimits
+from splitter.base import ChunkLimits
+from splitter.documents import KINDS
 from tests.splitter.words import Words
 
 SIZE = 120_000

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from splitter import SPLITTERS, lines_as_lf, make_splitter
+from splitter import SPLITTERS, make_splitter
 from splitter.base import ChunkLimits
+from splitter.documents import lines_as_lf
 from tests.splitter.conftest import Words, letters
 
 WORDS = " ".join(f"word{number}" for number in range(30))

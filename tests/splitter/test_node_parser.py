@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from splitter import SplitterError, make_splitter
-from splitter.base import KINDS, ChunkLimits, Embed, FastTokens, Splitter
+from splitter.base import ChunkLimits, Embed, FastTokens, Splitter
+from splitter.documents import KINDS
 from tests.splitter.conftest import Words, letters
 from tests.splitter.test_contract import BROKEN, HOSTILE
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from splitter import make_splitter
-from splitter.base import KINDS, ChunkLimits, Embed
+from splitter.base import ChunkLimits, Embed
+from splitter.documents import KINDS
 from tests.splitter.conftest import Words, letters
 
 SENTENCE = "Some words make a sentence of nine tokens. "

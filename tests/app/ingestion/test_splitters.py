@@ -13,8 +13,8 @@ from app.library import Library
 from app.library.inspection import show_document
 from app.models import Models
 from app.settings import Settings
-from splitter import SPLITTERS, SplitterError, way
-from splitter.base import KINDS
+from splitter import SPLITTERS, SplitterError
+from splitter.documents import KINDS, way
 from tests.app.ingestion.conftest import Run
 from tests.app.loaders.files import write_mixed_folder
 

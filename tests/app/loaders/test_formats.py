@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.loaders import FORMATS, LOADERS, SUFFIXES, load
-from splitter.base import KINDS
+from splitter.documents import KINDS
 from tests.app.loaders.files import (
     write_docx,
     write_epub,

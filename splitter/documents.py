@@ -1,0 +1,38 @@
+"""What is known of a document before it is split: its kind, and what ends its lines.
+
+Little is imported here: whoever only reads files or looks at documents uses it too.
+"""
+
+from __future__ import annotations
+
+from splitter.spec import SplitterError
+
+KINDS = ("prose", "markdown", "html", "code", "table", "chat", "items")
+# Rows and records have nothing to do with each other: there is no meaning to follow from one to the next.
+INDEPENDENT = ("items", "table")
+WAYS = {"code": "blocks between blank lines", "chat": "turns"} | dict.fromkeys(INDEPENDENT, "even windows of rows")
+
+
+def way(spec: str, kind: str, headed: bool) -> str:
+    """What `auto` chooses for a document of this kind, and why; `headed`: any of its pieces is below a heading.
+
+    "" of all other splitters, which have no choice.
+    """
+    if spec.partition(":")[0].strip() != "auto":
+        return ""
+    return f"{kind} ({WAYS.get(kind, 'below its headings' if headed else 'where meaning turns')})"
+
+
+def check_kind(kind: str) -> str:
+    if kind not in KINDS:
+        raise SplitterError(f"unknown kind of document {kind!r}: choose from {', '.join(KINDS)}")
+    return kind
+
+
+# What ends a line beside \n, and is one character: a lone carriage return, next line, line and paragraph separator.
+ENDS = str.maketrans(dict.fromkeys("\r\x85\u2028\u2029", "\n"))
+
+
+def lines_as_lf(text: str) -> str:
+    r"""The text with \n alone at the ends of its lines, character for character, so that offsets stay."""
+    return text if text.isascii() and "\r" not in text else text.replace("\r\n", " \n").translate(ENDS)
