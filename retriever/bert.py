@@ -1,7 +1,7 @@
 """The forward of BERT with nothing around it.
 
 A question is a dozen tokens, and half of its time in the library goes into Python: keyword arguments, masks, outputs
-by name. Here it is four products of matrices in a layer, with weights as retriever/encoder.py has them, query,
+by name. Here it is four products of matrices in a layer, with weights as retriever/packing.py has them, query,
 key and value as one, and GELU and the residual inside the products.
 """
 
@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from retriever.bert_folder import FIRST, GELU, BertFolder
-from retriever.encoder import IDS, Encoder, Row, packed
+from retriever.encoder import IDS, Encoder, Row
+from retriever.packing import packed
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

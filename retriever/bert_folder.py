@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import nn
 
-from retriever.encoder import packs
+from retriever.packing import packs
 
 GELU: Mapping[str, str] = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}  # as oneDNN calls them
 MEAN, FIRST = "mean", "cls"

@@ -12,7 +12,8 @@ import torch
 from retriever import Vectors
 from retriever.bert import BertEncoder
 from retriever.bert_folder import BertFolder, read_bert
-from retriever.encoder import Encoder, multiplies
+from retriever.encoder import Encoder
+from retriever.packing import multiplies
 from retriever.shared_property import shared_property
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from transformers.utils import logging as talk
 from retriever import FloatArray, RetrieverError
 from retriever.bert import BertEncoder
 from retriever.bert_folder import FIRST, GELU, MEAN
-from retriever.encoder import IDS, Encoder, Row, batches, near, pack, packs, valid
+from retriever.encoder import IDS, Encoder, Row, batches, valid
+from retriever.packing import near, pack, packs
 from retriever.shared_property import shared_property
 
 PROBE = ["What does the harbour master of the old town write down every evening?"]

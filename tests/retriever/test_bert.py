@@ -17,7 +17,8 @@ from transformers.activations import ACT2FN
 from app.models import resolve_embedder
 from retriever import Vectors
 from retriever.bert import BertEncoder
-from retriever.encoder import IDS, Encoder, multiplies
+from retriever.encoder import IDS, Encoder
+from retriever.packing import multiplies
 from retriever.sentence_model import LibraryEncoder, as_bert, make_encoder, read_model
 
 TEXTS = [

@@ -7,7 +7,7 @@ from torch import nn
 from app.models import resolve_embedder
 from app.settings import Settings
 from retriever.embedder import Embedder
-from retriever.encoder import PackedProjection, multiplies, pack, packs
+from retriever.packing import PackedProjection, multiplies, pack, packs
 
 
 def layers() -> nn.Sequential:
