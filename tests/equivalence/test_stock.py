@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from ragcache.engine.torch import attention
-from ragcache.engine.torch import engine as engine_module
+from ragcache.engine.torch import attention, forward
 from ragcache.engine.torch.decoder import Decoder, KVBuffer
-from ragcache.engine.torch.engine import PREFILL_ROWS, TorchEngine
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.forward import PREFILL_ROWS
 from tests.tiny import Stock, Tiny, assert_close, draw, garbage, make_config, make_model, make_tiny, stock, to_bfloat16
 
 TOKENS = 150  # more than one block of rows
@@ -114,7 +114,7 @@ def test_what_can_wait_holds_the_rows_of_one_turn(long_tiny: Tiny, monkeypatch: 
 def test_runs_in_one_piece(every_tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: a prefill in turns without masks, then runs of it among scattered rows."""
     monkeypatch.setattr(attention, "RUNS_ON", {("cpu", torch.float32)})
-    monkeypatch.setattr(engine_module, "PREFILL_ROWS", 60)
+    monkeypatch.setattr(forward, "PREFILL_ROWS", 60)
     ids, engine = draw(TOKENS, 5), every_tiny.engine
     expected, buffer = stock(every_tiny.model, ids), garbage(engine, TOKENS)
     hidden = engine.compute(ids, range(TOKENS), buffer, keep=TOKENS)

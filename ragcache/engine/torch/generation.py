@@ -6,14 +6,15 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import torch
 
 from ragcache.engine import Forecast, LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
+from ragcache.engine.torch.forward import TorchForward
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.engine.torch.pieces import PiecesLoading
+from ragcache.engine.torch.prefix import keep_prefix
 from ragcache.engine.torch.sampler import Sampler, token_logprobs
 from ragcache.errors import FAULTS
 from ragcache.link_job import LinkJob
@@ -28,9 +29,6 @@ from ragcache.store.base import KVStore
 from ragcache.timeline import LINK
 from ragcache.types import Span
 
-if TYPE_CHECKING:
-    from ragcache.engine.torch.engine import TorchEngine
-
 
 @dataclass(frozen=True)
 class Prefilled:
@@ -44,7 +42,7 @@ class Prefilled:
     copied: bool = False  # of another answer's, to the same prompt
 
 
-def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Prefilled:
+def prefill(engine: TorchForward, prompt: PromptRequest, source: LinkSource) -> Prefilled:
     """KV of the whole prompt, with room left for the answer."""
     started = perf_counter()
     try:
@@ -56,7 +54,7 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
         return made
 
 
-def prefill_together(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Prefilled:
+def prefill_together(engine: TorchForward, prompt: PromptRequest, source: LinkSource) -> Prefilled:
     """The same once for all answers that are asked for together."""
     if prompt.together is None:
         return prefill(engine, prompt, source)
@@ -65,7 +63,7 @@ def prefill_together(engine: TorchEngine, prompt: PromptRequest, source: LinkSou
     return made if is_first else _copied(engine, prompt, made)
 
 
-def _copied(engine: TorchEngine, prompt: PromptRequest, made: Prefilled) -> Prefilled:
+def _copied(engine: TorchForward, prompt: PromptRequest, made: Prefilled) -> Prefilled:
     """Whoever decodes over the other writes behind the prompt alone."""
     started, length = perf_counter(), made.length
     buffer = engine.buffer(length + prompt.max_tokens)
@@ -78,7 +76,7 @@ def _copied(engine: TorchEngine, prompt: PromptRequest, made: Prefilled) -> Pref
     return replace(made, buffer=buffer, report=report, copied=True)
 
 
-def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, started: float) -> Prefilled:
+def _prefilled(engine: TorchForward, prompt: PromptRequest, source: LinkSource, started: float) -> Prefilled:
     job = LinkJob(linkage_of(engine, prompt, source), started=started)
     plan, report = job.linkage.plan, job.report
     report.seconds["plan"] = perf_counter() - started
@@ -104,7 +102,7 @@ def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, s
     return Prefilled(plan, buffer, logits, report, len(plan.ids))
 
 
-def linkage_of(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Linkage:
+def linkage_of(engine: TorchForward, prompt: PromptRequest, source: LinkSource) -> Linkage:
     """What is planned for a prompt; nothing is read but headers, and nothing computed."""
     linker, name = prompt.linker, engine.spec.fingerprint
     plan = plan_prompt(prompt.segments, name, source.store, lookup=not linker.recompute_all)
@@ -117,7 +115,7 @@ def linkage_of(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -
     return Linkage(plan, linker, first_address(plan, name))
 
 
-def forecast(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Forecast:
+def forecast(engine: TorchForward, prompt: PromptRequest, source: LinkSource) -> Forecast:
     """By a copy of what was learnt."""
     rates = None if source.rates is None else source.rates.copy()
     plan = linkage_of(engine, prompt, replace(source, rates=rates)).plan
@@ -146,7 +144,7 @@ class TorchGeneration(TokenStream):
 
     def __init__(
         self,
-        engine: TorchEngine,
+        engine: TorchForward,
         prompt: PromptRequest,
         prefilled: Prefilled,
         source: LinkSource,
@@ -197,4 +195,4 @@ class TorchGeneration(TokenStream):
         if self._finish is not None:
             self._finish(self.report)
             if not prefilled.copied:  # or one prompt would have come twice
-                self._engine.keep_prefix(self._prompt, self._source, self._plan, self.tokens, self.report)
+                keep_prefix(self._engine, self._prompt, self._source, self._plan, self.tokens, self.report)

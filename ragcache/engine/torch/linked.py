@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +10,12 @@ import torch
 
 from ragcache.engine.torch.attention import QuestionSum, RowBlock, attend, read_attention, reduced, row_blocks
 from ragcache.engine.torch.decoder import KVBuffer, Tap
+from ragcache.engine.torch.forward import TorchForward
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers, union
 from ragcache.linking.focus import FocusWatch
 from ragcache.policy import Work
 from ragcache.types import FloatArray
-
-if TYPE_CHECKING:
-    from ragcache.engine.torch.engine import TorchEngine
 
 
 class TorchLinkedPrompt(LinkedPrompt):
@@ -26,7 +23,7 @@ class TorchLinkedPrompt(LinkedPrompt):
 
     def __init__(
         self,
-        engine: TorchEngine,
+        engine: TorchForward,
         buffer: KVBuffer,
         ids: tuple[int, ...],
         question: int,
@@ -150,7 +147,7 @@ class TorchLinkedPrompt(LinkedPrompt):
 class QuestionTap(Tap):
     """Sums what the question's rows, the last of a pass, read before it."""
 
-    def __init__(self, rows: Sequence[int], question: int, layers: range, engine: TorchEngine):
+    def __init__(self, rows: Sequence[int], question: int, layers: range, engine: TorchForward):
         """Rows that are not read go through the pass as well. `layers`: those that count."""
         self.read = QuestionSum(rows, question, engine.spec.device)
         self._positions = torch.tensor(rows, device=engine.spec.device)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from ragcache.engine import LinkSource
 from ragcache.engine.torch.decoder import KVBuffer
+from ragcache.engine.torch.forward import TorchForward
 from ragcache.link_job import LinkJob
 from ragcache.loader import SYSTEM, Delivery, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
@@ -19,16 +19,13 @@ from ragcache.store.base import BUCKET
 from ragcache.timeline import COMPUTE, LOAD, PLACE
 from ragcache.types import Span
 
-if TYPE_CHECKING:
-    from ragcache.engine.torch.engine import TorchEngine
-
 LOOK_S = 0.005  # while nothing comes: whether it would be sooner computed
 
 
 class PiecesLoading:
     """Places what the loader brings of a prompt, and computes what it leaves meanwhile."""
 
-    def __init__(self, engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource):
+    def __init__(self, engine: TorchForward, job: LinkJob, buffer: KVBuffer, source: LinkSource):
         self._engine, self._job, self._buffer, self._source = engine, job, buffer, source
         self._rates = source.rates or Rates()
         linker, plan = job.linkage.linker, job.linkage.plan

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import torch
 
-from ragcache.engine import LinkSource
+from ragcache.engine import LinkSource, PromptRequest
+from ragcache.engine.torch.forward import TorchForward
 from ragcache.engine.torch.pieces import PiecesLoading
 from ragcache.keeping import Pause
 from ragcache.link_job import LinkJob
@@ -18,14 +19,26 @@ from ragcache.linkage import Linkage
 from ragcache.linking.baselines import Naive
 from ragcache.planning import Plan, first_address
 from ragcache.prefix import BlockAddress
+from ragcache.report import Report
 from ragcache.types import Variant
 
-if TYPE_CHECKING:
-    from ragcache.engine.torch.engine import TorchEngine
+
+def keep_prefix(
+    engine: TorchForward,
+    prompt: PromptRequest,
+    source: LinkSource,
+    plan: Plan,
+    answer: Sequence[int],
+    report: Report,
+) -> None:
+    """After an answer, for prompts that begin alike."""
+    if source.prefixes is not None:
+        compute = partial(prefix_blocks, engine, source)
+        source.prefixes.answered(plan, prompt.segments, answer, report, compute, prompt.era)
 
 
 def prefix_blocks(
-    engine: TorchEngine,
+    engine: TorchForward,
     source: LinkSource,
     plan: Plan,
     blocks: Sequence[BlockAddress],

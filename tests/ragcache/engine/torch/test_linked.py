@@ -9,9 +9,9 @@ import torch.nn.functional as F
 
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
-from ragcache.engine.torch import engine as engine_module
+from ragcache.engine.torch import forward
 from ragcache.engine.torch.attention import READ_BYTES
-from ragcache.engine.torch.engine import PREFILL_ROWS
+from ragcache.engine.torch.forward import PREFILL_ROWS
 from ragcache.engine.torch.generation import Prefilled
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.linking.base import READ_TOKENS, Positions, Reduction
@@ -65,7 +65,7 @@ def test_the_end_of_a_long_question_is_read(
     cache: ChunkCache, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, turn: int
 ) -> None:
     """Its last tokens alone, also where they take several turns."""
-    monkeypatch.setattr(engine_module, "PREFILL_ROWS", turn)
+    monkeypatch.setattr(forward, "PREFILL_ROWS", turn)
     question = make_question(READ_TOKENS + 30)
     prompt = linked(cache, prefill_prompt(cache, [SYSTEM, *DOCUMENT[:3], question], linker="full"))
     read = prompt.question_attention("max")
@@ -168,7 +168,7 @@ def test_the_repair_of_chunks_that_are_passed_over_ends_where_algorithm_1_says(
 def test_the_deviation_is_the_squared_difference_to_a_full_recompute(
     cache: ChunkCache, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, layers: int, turn: int
 ) -> None:
-    monkeypatch.setattr(engine_module, "PREFILL_ROWS", turn)
+    monkeypatch.setattr(forward, "PREFILL_ROWS", turn)
     prefilled = prefill_prompt(cache, [SYSTEM, *reversed(DOCUMENT), QUESTION])
     prompt, layer = linked(cache, prefilled), layers - 1
     placed_k, placed_v = prefilled.buffer.k[layer].clone(), prefilled.buffer.v[layer].clone()
