@@ -25,11 +25,12 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from ragcache.engine import Forecast, LinkSource, PromptRequest
 from ragcache.engine.fingerprint import unchanged
 from ragcache.engine.vllm.arguments import MEASURED_LOGPROBS, engine_arguments, engine_spec
-from ragcache.engine.vllm.base import Deliver, LinkingVllm, segments_of
+from ragcache.engine.vllm.base import LinkingVllm, segments_of
 from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.cores import Cores, leave_cores
 from ragcache.engine.vllm.placement import Exchange
 from ragcache.engine.vllm.requests import capture_params
+from ragcache.engine.vllm.submission import Deliver
 from ragcache.errors import FAULTS, ConfigError, HandingOver, ModelError
 from ragcache.keeping import Pause
 from ragcache.loader import Loader

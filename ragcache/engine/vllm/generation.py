@@ -11,18 +11,16 @@ from dataclasses import asdict, fields
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.vllm.requests import KEY, link_params
+from ragcache.engine.vllm.submission import SubmittingVllm
 from ragcache.errors import ModelError, RagcacheError
 from ragcache.linking import linker_spec
 from ragcache.report import ChunkReport, Report
 from ragcache.sampling import FinishReason, TokenLogprobs
 from ragcache.timeline import Stretch
-
-if TYPE_CHECKING:
-    from ragcache.engine.vllm.base import LinkingVllm
 
 REASONS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}  # by vLLM's
 
@@ -32,7 +30,7 @@ class VllmGeneration(TokenStream):
 
     def __init__(
         self,
-        engine: LinkingVllm,
+        engine: SubmittingVllm,
         prompt: PromptRequest,
         source: LinkSource,
         finish: Callable[[Report], None] | None,
@@ -168,7 +166,7 @@ def _deliver(answered: Callable[[], None], outputs: queue.SimpleQueue[Any], outp
     outputs.put(output)
 
 
-def _forsake(engine: LinkingVllm, request: str, *ends: Callable[[], object]) -> None:
+def _forsake(engine: SubmittingVllm, request: str, *ends: Callable[[], object]) -> None:
     for end in ends:
         end()
     engine.forsake(request)

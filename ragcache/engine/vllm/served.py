@@ -16,10 +16,11 @@ import torch
 
 from ragcache.engine import EngineSpec, end_tokens
 from ragcache.engine.fingerprint import Digests, folder_fingerprint
-from ragcache.engine.vllm.base import Deliver, LinkingVllm, segments_of
+from ragcache.engine.vllm.base import LinkingVllm, segments_of
 from ragcache.engine.vllm.requests import KEY, capture_params, named, report_params
 from ragcache.engine.vllm.served_answer import AskedAnswer, ServedOutput, ServedPiece
 from ragcache.engine.vllm.server import ServedRequest, VllmServer
+from ragcache.engine.vllm.submission import Deliver
 from ragcache.errors import FAULTS, ModelError, RagcacheError, StoreError
 from ragcache.keeping import Pause
 from ragcache.store.base import KVStore
