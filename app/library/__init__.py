@@ -89,13 +89,14 @@ class Library:
 
     def searcher(self, collection: Collection) -> Searcher:
         """Its indexes, which follow the catalog by themselves."""
-        from app.library.indexes import open_searcher
+        from app.library.searchers import open_searcher
 
         with self._lock:
             if collection.uid not in self._searchers:
                 there = {known.uid for known in self.catalog.collections.all()}  # others were removed
                 self._searchers = {uid: held for uid, held in self._searchers.items() if uid in there}
-                self._searchers[collection.uid] = open_searcher(self, self._models, collection)
+                folder = self.index_folder(collection)
+                self._searchers[collection.uid] = open_searcher(self.catalog, self._models, collection, folder)
             return self._searchers[collection.uid]
 
     def index_folder(self, collection: Collection) -> Path:

@@ -1,5 +1,5 @@
-"""The indexes of a collection: opened to be searched, or without the models that a search takes; made anew, and the
-chunks embedded again where the embedder is another one.
+"""The indexes of a collection, without the models that a search takes: caught up, removed, or made anew, and the chunks
+embedded again where the embedder is another one.
 
 The new vectors are gathered in a file beside the old indexes, then go into SQL in one transaction, which also gives the
 collection a new index folder. Killed before it, everything is as it was, and the next run takes the file up; killed
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +22,11 @@ from app.errors import MaintenanceError
 from app.library import INDEXES, Library
 from app.library.catalog.records import Collection
 from app.library.learning import learn_if_due
+from app.library.searchers import open_indexes
 from app.models import Models
 from app.models.embedding import embed_chunks
 from ragcache.host import private_file
 from retriever import IntArray, Vectors
-from retriever.keyword_index import KeywordIndex
-from retriever.searcher import Searcher
-from retriever.vector_index import VectorIndex
 
 LOG = "reembedding-"  # the beginning of the file's name
 _BATCH = 256
@@ -57,30 +55,9 @@ def discard(library: Library, collection: Collection) -> None:
         raise MaintenanceError(f"cannot remove the old indexes in {folder}: {error}. Delete the folder") from error
 
 
-def open_searcher(library: Library, models: Models, collection: Collection) -> Searcher:
-    """Over both indexes, which follow the catalog by themselves."""
-
-    def texts(ids: IntArray) -> Sequence[str]:
-        found = {one.chunk.id: one.chunk.text for one in library.catalog.chunks.found(ids)}
-        return [found.get(one, "") for one in ids.tolist()]  # a chunk may be deleted while a question is asked
-
-    return Searcher(
-        library.catalog.source(collection),
-        *_indexes(library, collection),
-        models.embedder.embed_query,
-        models.reranker,
-        texts,
-    )
-
-
-def _indexes(library: Library, collection: Collection) -> tuple[VectorIndex, KeywordIndex]:
-    folder = library.index_folder(collection)
-    return VectorIndex(collection.dimension, collection.embedder_fingerprint, folder), KeywordIndex(folder)
-
-
 def _each(library: Library, collection: Collection, *, rebuild: bool) -> None:
     source = library.catalog.source(collection)
-    for index in _indexes(library, collection):
+    for index in open_indexes(collection, library.index_folder(collection)):
         if rebuild:
             index.rebuild(source)
         else:

@@ -58,7 +58,7 @@ SLOW |= {
 }
 SLOW |= {
     "ragcache.store.remote.bucket",
-    "app.library.indexes",
+    "app.library.searchers",
     "app.cachecare",
     "app.cachecare.warming",
     "retriever.sentence_model",
