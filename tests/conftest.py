@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from app.models import resolve_model
+from app.models.folders import resolve_model
 from tests import postgres
 from tests.tiny import Tiny, make_tiny
 

@@ -26,8 +26,9 @@ from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.fidelity import calibrated, is_long, tuned_linker
 from app.library.kv import remember_identity
-from app.models import Models, resolve_model
+from app.models import Models
 from app.models.cores import in_thread, release_helpers
+from app.models.folders import resolve_model
 from app.prompt import Turn, check_question
 from app.settings import RetrievalMode, Settings, load_settings
 from ragcache.linking.auto import Auto

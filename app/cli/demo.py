@@ -11,7 +11,8 @@ from app.answering.answerer import Answering, AnswerRequest
 from app.answering.pipeline import RagPipeline
 from app.captions import report_line
 from app.cli.flags import configured
-from app.models import Models, resolve_embedder
+from app.models import Models
+from app.models.folders import resolve_embedder
 from app.settings import Settings
 from ragcache.report import COMPUTED
 from ragcache.store import KVStore

@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 
 from app.cli.flags import configured
 from app.cli.output import size
-from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.models.conversion import find_flaw
+from app.models.folders import BUNDLED, resolve_embedder, resolve_model
 from app.settings import GIB, Settings, variable
 from ragcache.errors import RagcacheError
 from ragcache.host import free_bytes, private_folder

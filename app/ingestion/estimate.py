@@ -17,8 +17,9 @@ from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.library.order import RUN, SHORT, opening_chunks
 from app.loaders.base import Parsed
-from app.models import Models, resolve_model
+from app.models import Models
 from app.models.devices import resolve_device, resolve_dtype
+from app.models.folders import resolve_model
 from app.prompt import PromptTemplate
 from app.settings import Settings
 from ragcache.errors import PromptError

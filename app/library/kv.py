@@ -16,7 +16,8 @@ from pathlib import Path
 
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.models import BUNDLED, Models, resolve_model
+from app.models import Models
+from app.models.folders import BUNDLED, resolve_model
 from app.settings import Settings, Wording, expanded
 from ragcache.address import lead_address
 from ragcache.errors import ConfigError, ModelError, StoreError

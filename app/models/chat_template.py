@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
-from app.prompt import IDS, Frame
+from app.models.plain_tokenizer import IDS, Frame
 from ragcache.errors import ModelError
 
 # What stands for the texts while the chat template is rendered; no template writes such words itself.

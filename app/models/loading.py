@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from app.models import resolve_embedder, resolve_model, resolve_reranker
 from app.models.cores import release_helpers
 from app.models.devices import resolve_device, resolve_dtype
+from app.models.folders import resolve_embedder, resolve_model, resolve_reranker
 from app.models.rates import RememberedRates
 from app.models.vllm import open_engine, open_served
 from app.prompt import PromptTemplate, open_template

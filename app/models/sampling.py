@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
-from app.models import BUNDLED, bundled_model, resolve_model
+from app.models.folders import BUNDLED, bundled_model, resolve_model
 from app.settings import Settings, variable
 from ragcache.errors import ConfigError, ModelError
 from ragcache.sampling import Sampling

@@ -16,7 +16,7 @@ from app.cachecare.history import CacheRecorder
 from app.chat.contexts import Sweeper
 from app.ingestion.queue import IngestQueue
 from app.library.catalog import Catalog
-from app.models import BUNDLED
+from app.models.folders import BUNDLED
 from app.pages import Pages
 from app.server.generations import ServedAnswers
 from app.server.job_watch import JobWatch

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 from tqdm import tqdm
 
-from app.models import resolve_model
+from app.models.folders import resolve_model
 from app.prompt import open_template
 from app.settings import Settings
 from benchmarks.corpus import read_texts

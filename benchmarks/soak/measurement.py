@@ -12,7 +12,7 @@ from time import monotonic
 from tqdm import tqdm
 
 from app.ingestion.spool import FOLDER
-from app.models import resolve_model
+from app.models.folders import resolve_model
 from app.settings import Settings
 from benchmarks.corpus import read_texts
 from benchmarks.folder import bench_folder

@@ -19,7 +19,7 @@ from app.client.connection import ServerConnection
 from app.client.files import create_collection, outcome, upload
 from app.library.catalog import open_catalog
 from app.library.catalog.records import Message, NewMessage
-from app.models import resolve_model
+from app.models.folders import resolve_model
 from app.settings import Settings
 from benchmarks.corpus import read_texts
 from benchmarks.folder import bench_folder

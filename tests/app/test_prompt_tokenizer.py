@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from app.models.chat_template import load_tokenizer, recorded
-from app.prompt import PlainTokenizer, PromptTemplate, open_tokenizer
+from app.models.plain_tokenizer import PlainTokenizer
+from app.prompt import PromptTemplate, open_tokenizer
 from app.settings import Settings
 from splitter.base import FastTokens
 

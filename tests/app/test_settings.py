@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
 from app.library.catalog.database import database_url
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from app.settings import Settings, default_cache_dir, default_data_dir, load_settings, parse_bytes
 from ragcache.errors import ConfigError
 

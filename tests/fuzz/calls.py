@@ -31,7 +31,7 @@ from schemathesis.specs.openapi import checks
 from app import Settings
 from app.compose import opened
 from app.library.catalog.serving_records import SCOPES
-from app.models import resolve_model
+from app.models.folders import resolve_model
 from app.server.service import model_name
 from tests.app.server.serving import served
 from tests.tiny_folder import write_tiny_folder

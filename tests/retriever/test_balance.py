@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from retriever.balance import EVEN_SHARE, FEWEST_CHUNKS, Balance, Withheld, balance, separation, withheld
 from retriever.embedder import Embedder
 from tests.withholding import by_meaning, by_words

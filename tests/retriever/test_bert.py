@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers.activations import ACT2FN
 
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from retriever import Vectors
 from retriever.bert import BertEncoder
 from retriever.encoder import IDS, Encoder

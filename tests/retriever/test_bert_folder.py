@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from retriever.bert import BertEncoder
 from retriever.bert_folder import BertFolder, read_bert
 from retriever.embedder import Embedder

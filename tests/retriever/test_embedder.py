@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from retriever import RetrieverError
 from retriever.embedder import Embedder
 from retriever.sentence_model import read_model

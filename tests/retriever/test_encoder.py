@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from retriever import Vectors
 from retriever.encoder import IDS, LONGEST, SHORTEST, Encoder, valid
 from retriever.sentence_model import LibraryEncoder, as_bert, read_model

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from app.settings import Settings
 from retriever.embedder import Embedder
 from retriever.packing import PackedProjection, multiplies, pack, packs

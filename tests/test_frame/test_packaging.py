@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models import BUNDLED_EMBEDDERS, BUNDLED_MODELS
+from app.models.folders import BUNDLED_EMBEDDERS, BUNDLED_MODELS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

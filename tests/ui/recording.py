@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from app import Settings
-from app.models import resolve_model
+from app.models.folders import resolve_model
 from app.samples import read_samples
 from tests.app.server.serving import served
 from tests.app.server.uploads import sent

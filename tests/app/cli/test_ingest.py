@@ -14,7 +14,7 @@ import pytest
 
 from app.cli.output import LATER
 from app.library.catalog import open_catalog
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from app.settings import Settings
 from tests.app.ingestion.models import write_tiny_embedder
 from tests.app.loaders.files import write_empty_pdf, write_pdf, write_scan

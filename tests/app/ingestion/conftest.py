@@ -11,7 +11,8 @@ from app.ingestion.ingest import Ingest
 from app.ingestion.queue import IngestQueue
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.models import Models, resolve_embedder
+from app.models import Models
+from app.models.folders import resolve_embedder
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings, load_settings
 from tests.app.ingestion.models import write_tiny_embedder

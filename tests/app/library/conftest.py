@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.models import Models, resolve_embedder
+from app.models import Models
+from app.models.folders import resolve_embedder
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from retriever.embedder import Embedder

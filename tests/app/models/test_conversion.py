@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.models import bundled_gguf, resolve_model
 from app.models.conversion import MANIFEST, convert_once, converted_folder, find_flaw
+from app.models.folders import bundled_gguf, resolve_model
 from ragcache.errors import ModelError, StoreError
 
 RESOLVE = "import sys, pathlib, app.models as m; print(m.resolve_model('bundled:smollm2', pathlib.Path(sys.argv[1])))"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.models import resolve_embedder
 from app.models.embedding import embed_chunks
+from app.models.folders import resolve_embedder
 from retriever import Vectors
 from retriever.embedder import Embedder
 

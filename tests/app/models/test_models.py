@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models import BUNDLED_MODELS, resolve_embedder, resolve_model
+from app.models.folders import BUNDLED_MODELS, resolve_embedder, resolve_model
 from ragcache.errors import ModelError
 
 

@@ -20,7 +20,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from app.models import resolve_embedder
+from app.models.folders import resolve_embedder
 from retriever import RetrieverError
 from retriever.embedder import Embedder
 from retriever.llama.adapters import HybridRetriever, LocalEmbedding
