@@ -1,49 +1,27 @@
-"""`ragcache doctor`: is this installation fit to work? Each check is a function; each finding says what it saw."""
+"""`ragcache doctor`: is this installation fit to work? Each check is a function."""
 
 from __future__ import annotations
 
 import json
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from typing import Annotated
 
 import typer
 from packaging.requirements import Requirement
 
+from app.cli.findings import Check, Finding, examine
 from app.cli.flags import configured
 from app.cli.output import size
 from app.models.conversion import find_flaw
 from app.models.folders import BUNDLED, resolve_embedder, resolve_model
 from app.settings import GIB, Settings, variable
-from ragcache.errors import RagcacheError
 from ragcache.host import free_bytes, private_folder
 
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus
-
-
-@dataclass(frozen=True)
-class Finding:
-    name: str
-    ok: bool
-    detail: str
-
-
-Check = Callable[[Settings], Sequence[Finding]]
-
-
-def examine(settings: Settings, checks: Sequence[Check] | None = None) -> list[Finding]:
-    """All findings, in order; an error meant for users becomes a finding, and the checks after it still run."""
-    found: list[Finding] = []
-    for check in CHECKS if checks is None else checks:
-        try:
-            found += check(settings)
-        except RagcacheError as error:
-            found.append(Finding(check.__name__.removeprefix("check_").replace("_", " "), False, str(error)))
-    return found
 
 
 def check_versions(settings: Settings) -> list[Finding]:
@@ -153,7 +131,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check that this installation can work; exit code 1 when something is amiss."""
-    findings = examine(settings)
+    findings = examine(settings, CHECKS)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

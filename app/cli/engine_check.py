@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from app.cli.doctor import Finding
+from app.cli.findings import Finding
 from app.models.devices import resolve_device, resolve_dtype
 from app.models.folders import resolve_model
 from app.models.loading import ENGINES, load_model, load_reranker, load_store

@@ -5,16 +5,8 @@ from __future__ import annotations
 import tempfile
 from importlib import metadata
 
-from app.cli.doctor import (
-    Check,
-    Finding,
-    check_cache_folder,
-    check_disk,
-    check_embedder,
-    check_model,
-    check_strategies,
-    examine,
-)
+from app.cli.doctor import check_cache_folder, check_disk, check_embedder, check_model, check_strategies
+from app.cli.findings import Check, Finding, examine
 from app.cli.output import count
 from app.library.catalog import catalog_to_look_at
 from app.library.folder_claim import claimed_by_another

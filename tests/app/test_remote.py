@@ -11,7 +11,7 @@ from app.cachecare import bucket_tier
 from app.cachecare.eviction import evict
 from app.cachecare.warming import warm
 from app.cli import doctor
-from app.cli.doctor import examine
+from app.cli.findings import examine
 from app.compose import opened
 from app.library import Library
 from app.library.kv import FileTally

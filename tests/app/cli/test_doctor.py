@@ -10,8 +10,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from app.cli import doctor
-from app.cli.doctor import CHECKS, Finding, examine
+from app.cli.doctor import CHECKS
 from app.cli.engine_check import STRATEGIES
+from app.cli.findings import Finding, examine
 from app.settings import Name, Settings, load_settings
 from ragcache.errors import ModelError
 from splitter import SPLITTERS

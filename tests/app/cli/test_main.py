@@ -63,7 +63,7 @@ def test_the_env_file_of_the_working_folder_is_read(tmp_path: Path) -> None:
 
 
 def test_interruption_is_130() -> None:
-    interrupt = "import signal, app.cli.doctor as d; d.examine = lambda _: signal.raise_signal(signal.SIGINT); "
+    interrupt = "import signal, app.cli.doctor as d; d.examine = lambda *_: signal.raise_signal(signal.SIGINT); "
     ran = ragcache("doctor", before=interrupt)
     assert ran.returncode == 128 + signal.SIGINT
     assert "Traceback" not in ran.stderr

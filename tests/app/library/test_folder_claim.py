@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.doctor import examine
+from app.cli.findings import examine
 from app.cli.serve_check import check_data_folder
 from app.compose import opened
 from app.errors import CatalogError
