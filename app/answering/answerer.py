@@ -16,6 +16,7 @@ from app.answering.stream import AnswerStream
 from app.answering.support import Passage, supported
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
+from app.library.kv import remember_identity
 from app.settings import PromptOrder
 from ragcache.errors import FAULTS, PromptError, RagcacheError, reason_of
 from ragcache.together import Together
@@ -23,6 +24,7 @@ from retriever import Vectors
 from splitter.base import Embed, Offsets
 
 if TYPE_CHECKING:
+    from app.models import Models
     from app.prompt import PromptTemplate, Turn
     from ragcache.cache import ChunkCache
     from ragcache.engine import TokenStream
@@ -77,6 +79,14 @@ class Answering:
     sampling: Sampling | None = None
     behind: System | None = None  # what is captured for the prompts to come, in place of the template's own
     owner: str = ""  # of the template's, then
+
+    @classmethod
+    def over(cls, models: Models, catalog: Catalog) -> Self:
+        """Loads the models."""
+        sampling = models.sampling  # before the model: what is wrong with it is told at once
+        made = cls(models.language.template, models.cache, models.embedder.embed, catalog, sampling)
+        remember_identity(models)
+        return made
 
     def within(self, border: str, system: str | None = None, owner: str = "") -> Self:
         """The same, with all its KV within a border, and perhaps behind another system prompt. Where that has an owner,

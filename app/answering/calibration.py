@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from app.answering.answerer import AnswerRequest
 from app.answering.divergence import forced_answers
-from app.answering.pipeline import RagPipeline
+from app.answering.question_prompts import QuestionPrompts
 from app.ingestion import IngestResult
 from app.library import Library
+from app.library.catalog import Catalog
 from app.library.fidelity import Calibration
 from app.library.learning import TROUBLE
 from app.models import Models
@@ -48,17 +48,18 @@ class _Measured:
     kl: float
 
 
-def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
+def calibrate(library: Library, models: Models, name: str) -> Calibration:
     """Raises ConfigError where it cannot be measured: by another engine, or with too few texts that have KV."""
-    collection = pipeline.library.catalog.collections.get(name)
-    if pipeline.settings.engine != "torch":
+    collection = library.catalog.collections.get(name)
+    if library.settings.engine != "torch":
         raise ConfigError("how far answers are off is measured by the torch engine: give --engine torch")
-    answering = pipeline.answering
+    prompts = QuestionPrompts(library, models)
+    answering = prompts.answering
     engine = answering.cache.engine
     forcing = forced_answers(answering.cache, STEPS, answering.template.stop)
     tokens = 0
     measured: list[tuple[_Measured, ...]] = []
-    for segments in asked_of_its_texts(pipeline, name):
+    for segments in asked_of_its_texts(prompts, name):
         if cached_plan(forcing, segments) is None:
             continue
         if (one := _measure(forcing, segments)) is not None:
@@ -81,15 +82,14 @@ def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
         kl=float(np.mean([row[-1].kl for row in measured])),
         rank=_rank_correlation([one.predicted for one in pairs], [one.kl for one in pairs]),
         questions=len(measured),
-        chunks=pipeline.library.catalog.source(collection).position().live,
+        chunks=library.catalog.source(collection).position().live,
         fingerprint=engine.spec.fingerprint,
         system=answering.template.system().hash,
     )
 
 
-def keep(pipeline: RagPipeline, name: str, measured: Calibration) -> None:
+def keep(catalog: Catalog, name: str, measured: Calibration) -> None:
     """The linker that the collection was tuned to stays, where nothing new was aimed at."""
-    catalog = pipeline.library.catalog
     collection = catalog.collections.get(name)
     known = Calibration.of(collection) if measured.linker is None else None
     if known is not None and known.counts_for(measured.fingerprint, measured.system):
@@ -108,15 +108,14 @@ def calibrate_if_due(library: Library, models: Models, result: IngestResult) -> 
         known, live = Calibration.of(collection), library.catalog.source(collection).position().live
         fingerprint, system = models.cache.engine.spec.fingerprint, models.template.system().hash
         if known is None or not known.counts_for(fingerprint, system) or live >= 2 * known.chunks:
-            pipeline = RagPipeline(over=(library, models))
-            keep(pipeline, collection.name, calibrate(pipeline, collection.name))
+            keep(library.catalog, collection.name, calibrate(library, models, collection.name))
     except TROUBLE as error:
         log.warning("how far answers of collection %r are off could not be measured: %s", result.collection, error)
 
 
-def asked_of_its_texts(pipeline: RagPipeline, name: str) -> Iterator[Sequence[Segment]]:
+def asked_of_its_texts(prompts: QuestionPrompts, name: str) -> Iterator[Sequence[Segment]]:
     """Prompts, the same for the same chunks."""
-    catalog = pipeline.library.catalog
+    catalog = prompts.library.catalog
     collection, chance = catalog.collections.get(name), np.random.default_rng(_SEED)
     for chunk in chance.permutation(catalog.source(collection).live_ids({}))[: QUESTIONS * _LOOKED_AT].tolist():
         for found in catalog.chunks.found([chunk]):
@@ -126,8 +125,7 @@ def asked_of_its_texts(pipeline: RagPipeline, name: str) -> Iterator[Sequence[Se
                 continue
             question = ASKED.format(sentences[places[int(chance.integers(len(places)))]].strip())
             try:
-                chunks = pipeline.retrieve(question, collection=collection.name)
-                yield pipeline.answering.prompt(AnswerRequest(question, chunks, max_tokens=STEPS)).segments
+                yield prompts.of(question, collection.name, STEPS)
             except RagcacheError as error:  # a sentence that is no question: too long, or of nothing that is searched
                 log.debug("no question: %s", error)
 

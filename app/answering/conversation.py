@@ -1,14 +1,8 @@
-"""Several questions after each other, stored with their answers; and what a follow-up is searched by.
-
-A follow-up may name nothing that it asks about. The question itself is always whole. What stands in front of it gets
-the room that the embedder has left, since that cuts off no question then, and the nearest words are kept.
-"""
+"""Several questions after each other, stored with their answers."""
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,28 +13,17 @@ from app.answering.answerer import STOPPED
 from app.answering.standing import DocumentPlace
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.errors import CatalogError, NotFound
+from app.library.catalog import Catalog
 from app.library.catalog.records import Message, NewMessage
 
 if TYPE_CHECKING:
-    from app.answering.pipeline import RagPipeline
-    from app.prompt import PromptTemplate, Turn
-    from ragcache.cache import ChunkCache
+    from app.prompt import Turn
 
 LONGEST_TITLE = 80
 NOTHING_ASKED = "nothing has been asked here yet"
 Said = Message | NewMessage
 RECENT = 200  # messages that a question reads: what was said before these is seldom still meant
-JOINED = 2  # earlier questions; what was asked before these is seldom still meant
-WORD = re.compile(r"\S+")
-REWRITTEN_FROM = 3  # turns
-LONGEST = 64  # tokens of a rewritten question
-INSTRUCTION = (
-    "Do not answer. Write this question again as one that can be understood without the conversation, with the names "
-    "that it refers to: {question}"
-)
-Model = Callable[[], "tuple[PromptTemplate, ChunkCache]"]
-Fits = Callable[[str], bool]  # whether the search reads all of a text at once
-Condense = Callable[[Sequence["Turn"], str, Model, Fits], str]
+Start = Callable[[str, Asked, Sequence[DocumentPlace]], AnswerStream]  # a pipeline's
 
 
 class Conversation:
@@ -51,23 +34,23 @@ class Conversation:
     question tries again, as `save` does.
     """
 
-    def __init__(self, pipeline: RagPipeline, collection: str, conversation_id: str | None = None):
+    def __init__(self, start: Start, catalog: Catalog, collection: str, conversation_id: str | None = None):
+        """`start` answers its questions."""
         self.collection = collection
         self.id = conversation_id  # None until something is stored
         self.unsaved: list[Answer] = []
         self.saved: list[Message] = []  # by the last `save` that stored any
         self._instead_of: int | None = None
-        self._pipeline = pipeline
-        self._conversations = pipeline.library.catalog.conversations
+        self._start, self._catalog = start, catalog
+        self._conversations = catalog.conversations
 
     @classmethod
-    def stored(cls, pipeline: RagPipeline, conversation_id: str) -> Conversation:
+    def stored(cls, start: Start, catalog: Catalog, conversation_id: str) -> Conversation:
         """Raises CatalogError when there is none with this id."""
-        catalog = pipeline.library.catalog
         found = catalog.conversations.get(conversation_id)
         if (collection := catalog.collections.with_id(found.collection_id)) is None:
             raise CatalogError(f"the collection of conversation {conversation_id!r} has just been deleted")
-        return cls(pipeline, collection.name, conversation_id)
+        return cls(start, catalog, collection.name, conversation_id)
 
     @property
     def messages(self) -> list[Message]:
@@ -89,7 +72,7 @@ class Conversation:
             self.place_of(instead_of)
         messages = self._said(RECENT, before=instead_of)
         asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
-        stream = self._pipeline.start(question.strip(), asked, _last_places(messages))
+        stream = self._start(question.strip(), asked, _last_places(messages))
         stream.then.append(partial(self._store, instead_of))
         return stream
 
@@ -101,7 +84,7 @@ class Conversation:
             raise NotFound(NOTHING_ASKED)
         before = messages[: asked[-1]]
         told = replace(Asked(**options), history=turns(before), collection=self.collection)
-        return self._pipeline.start(messages[asked[-1]].content, told, _last_places(before))
+        return self._start(messages[asked[-1]].content, told, _last_places(before))
 
     def place_of(self, message_id: int) -> int:
         """Among the messages. Raises NotFound where it is no question of this conversation."""
@@ -122,7 +105,7 @@ class Conversation:
             return
         title = title_of(self.unsaved[0].question)
         if self.id is None:
-            collection = self._pipeline.library.catalog.collections.get(self.collection)
+            collection = self._catalog.collections.get(self.collection)
             self.id = self._conversations.create(collection, title).id
         messages, instead_of = _messages(self.unsaved), self._instead_of
         self.saved = self._conversations.add(self.id, messages, title=title, instead_of=instead_of)
@@ -181,45 +164,3 @@ def _last_places(messages: Sequence[Said]) -> list[DocumentPlace]:
 def title_of(question: str) -> str:
     line = " ".join(question.split())
     return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"
-
-
-def off(history: Sequence[Turn], question: str, model: Model, fits: Fits) -> str:
-    return question
-
-
-def join(history: Sequence[Turn], question: str, model: Model, fits: Fits) -> str:
-    """The last questions and this one. Answers stay out: what they got wrong would be searched for."""
-    return _in_front([asked for asked, _ in history[-JOINED:]], question, fits)
-
-
-def rewrite(history: Sequence[Turn], question: str, model: Model, fits: Fits) -> str:
-    """By the language model, behind System, whose KV is stored.
-
-    Searched for beside the question itself: a small model may answer instead, which still names what is meant.
-    """
-    template, cache = model()
-    text = template.turns(history[-REWRITTEN_FROM:], INSTRUCTION.format(question=question), passages=False)
-    if len(template.system()) + len(text) + LONGEST > cache.engine.spec.max_tokens:
-        return join(history, question, model, fits)
-    generation = cache.generate([template.system(), text], max_tokens=LONGEST, stop=template.stop)
-    lines = template.decode(list(generation)).strip().splitlines()
-    return _in_front(lines[:1], question, fits)
-
-
-CONDENSE: Mapping[str, Condense] = {"join": join, "model": rewrite, "off": off}
-
-
-def condensed(name: str, history: Sequence[Turn], question: str, model: Model, fits: Fits) -> str:
-    """A question with nothing before it stays as it is."""
-    return CONDENSE[name](history, question, model, fits) if history else question
-
-
-def _in_front(lines: Sequence[str], question: str, fits: Fits) -> str:
-    """The question behind as many of the last words of the lines as fit with it."""
-    whole = "\n".join([*lines, question])
-    if fits(whole):
-        return whole
-    words = [*WORD.finditer(front := "\n".join(lines))]
-    # From the first word on nothing fits, and without any there is the question alone.
-    left = bisect_left(range(len(words)), True, key=lambda word: fits(f"{front[words[word].start() :]}\n{question}"))
-    return f"{front[words[left].start() :]}\n{question}" if left < len(words) else question

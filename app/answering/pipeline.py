@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from app.answering import Answer, Asked, AskOptions, Retrieved
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.anticipation import Anticipation
-from app.answering.conversation import Conversation, condensed
+from app.answering.condensing import condensed
+from app.answering.conversation import Conversation
 from app.answering.gated import GatedAnswers
 from app.answering.search import KEYWORD, CollectionSearch, Searched, in_parts
 from app.answering.standing import DocumentPlace
@@ -25,7 +26,6 @@ from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.fidelity import calibrated, is_long, tuned_linker
-from app.library.kv import remember_identity
 from app.models import Models
 from app.models.cores import in_thread, release_helpers
 from app.models.folders import resolve_model
@@ -70,12 +70,7 @@ class RagPipeline(ContextVerbs):
         """What makes answers from chunks, wherever these come from. Loads the models at the first use."""
         with self._lock:
             if self._loaded is None:
-                models = self.models
-                sampling = models.sampling  # before the model: what is wrong with it is told at once
-                self._loaded = Answering(
-                    models.language.template, models.cache, models.embedder.embed, self.library.catalog, sampling
-                )
-                remember_identity(models)
+                self._loaded = Answering.over(self.models, self.library.catalog)
                 self.gate.judge(measure=False)
             return self._loaded
 
@@ -189,8 +184,8 @@ class RagPipeline(ContextVerbs):
     def conversation(self, conversation_id: str | None = None, collection: str | None = None) -> Conversation:
         """A new one, which is stored with its first answer; or one that was stored. Raises CatalogError."""
         if conversation_id is None:
-            return Conversation(self, self._searching.collection(collection).name)
-        return Conversation.stored(self, conversation_id)
+            return Conversation(self.start, self.library.catalog, self._searching.collection(collection).name)
+        return Conversation.stored(self.start, self.library.catalog, conversation_id)
 
     def condensed(self, history: Sequence[Turn], question: str, mode: RetrievalMode | None = None) -> str:
         """What a question behind these turns is searched by."""

@@ -15,11 +15,12 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from app.answering.answerer import AnswerRequest
 from app.answering.calibration import asked_of_its_texts, cached_plan
 from app.answering.divergence import forced_answers
-from app.answering.pipeline import RagPipeline
+from app.answering.question_prompts import QuestionPrompts
 from app.answering.target import AnswerTarget
+from app.library import Library
+from app.models import Models
 from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking import make_linker
@@ -58,14 +59,17 @@ class Aimed:
     held_out: LinkerTrial | None  # what each half chose, on the other; None where one of them chose none
 
 
-def aim(pipeline: RagPipeline, name: str, target: AnswerTarget, questions: Sequence[str] | None = None) -> Aimed:
+def aim(
+    library: Library, models: Models, name: str, target: AnswerTarget, questions: Sequence[str] | None = None
+) -> Aimed:
     """Raises ConfigError where it cannot be measured: by another engine, or with too few questions whose chunks are
     cached.
     """
-    if pipeline.settings.engine != "torch":
+    if library.settings.engine != "torch":
         raise ConfigError("a target is aimed at by the torch engine: give --engine torch")
-    forcing = forced_answers(pipeline.answering.cache, STEPS, pipeline.answering.template.stop)
-    measured = list(_measured(pipeline, forcing, name, target, questions))
+    prompts = QuestionPrompts(library, models)
+    forcing = forced_answers(prompts.answering.cache, STEPS, prompts.answering.template.stop)
+    measured = list(_measured(prompts, forcing, name, target, questions))
     if len(measured) < FEWEST:
         raise ConfigError(
             f"collection {name!r} has too few questions whose chunks have KV: {len(measured)} prompts could be "
@@ -108,10 +112,10 @@ def _least(means: Floats, target: AnswerTarget) -> int | None:
 
 
 def _measured(
-    pipeline: RagPipeline, forcing: ForcedAnswers, name: str, target: AnswerTarget, questions: Sequence[str] | None
+    prompts: QuestionPrompts, forcing: ForcedAnswers, name: str, target: AnswerTarget, questions: Sequence[str] | None
 ) -> Iterator[list[tuple[float, float, float]]]:
-    linkers, tokens, decode = [make_linker(one) for one in TRIED], 0, pipeline.answering.template.decode
-    repairable = (one for one in _prompts(pipeline, name, questions) if _is_repairable(forcing, one))
+    linkers, tokens, decode = [make_linker(one) for one in TRIED], 0, prompts.answering.template.decode
+    repairable = (one for one in _asked(prompts, name, questions) if _is_repairable(forcing, one))
     for segments in islice(repairable, QUESTIONS):
         ids, expected = forcing.full(segments)
         row = []
@@ -126,14 +130,13 @@ def _measured(
             return
 
 
-def _prompts(pipeline: RagPipeline, name: str, questions: Sequence[str] | None) -> Iterator[Sequence[Segment]]:
+def _asked(prompts: QuestionPrompts, name: str, questions: Sequence[str] | None) -> Iterator[Sequence[Segment]]:
     if questions is None:
-        yield from asked_of_its_texts(pipeline, name)
+        yield from asked_of_its_texts(prompts, name)
         return
     for question in questions:
         try:
-            chunks = pipeline.retrieve(question, collection=name)
-            yield pipeline.answering.prompt(AnswerRequest(question, chunks, max_tokens=STEPS)).segments
+            yield prompts.of(question, name, STEPS)
         except RagcacheError:  # nothing that can be searched for, or too long for the model
             continue
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.answering.pipeline import RagPipeline
 from app.answering.target import AnswerTarget
 from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json, table
@@ -64,7 +63,7 @@ def tune(
             measured = replace(measured, linker=aimed.linker, target=aimed.target)
         tuned = tuning(library, models, settings.collection, questions, keep=not dry_run)
         if measured is not None and not dry_run:
-            _keep(library, models, tuned.collection.name, measured)
+            _keep(library, tuned.collection.name, measured)
     if as_json:
         told = {"answers": measured.as_json() if measured else None, "target": asdict(aimed) if aimed else None}
         print_json(_as_json(tuned) | told)
@@ -91,7 +90,7 @@ def _aimed(library: Library, models: Models, collection: str, target: AnswerTarg
     from app.answering.targeting import aim  # it imports torch
 
     asked = None if questions is None else [one.question for one in read_questions(questions)]
-    return aim(RagPipeline(over=(library, models)), collection, target, asked)
+    return aim(library, models, collection, target, asked)
 
 
 def _told_aim(aimed: Aimed, dry_run: bool) -> str:
@@ -115,13 +114,13 @@ def _measured(library: Library, models: Models, collection: str) -> Calibration:
     """First, since nothing is changed where it cannot be measured."""
     from app.answering.calibration import calibrate  # it imports torch
 
-    return calibrate(RagPipeline(over=(library, models)), collection)
+    return calibrate(library, models, collection)
 
 
-def _keep(library: Library, models: Models, collection: str, measured: Calibration) -> None:
+def _keep(library: Library, collection: str, measured: Calibration) -> None:
     from app.answering.calibration import keep  # it imports torch
 
-    keep(RagPipeline(over=(library, models)), collection, measured)
+    keep(library.catalog, collection, measured)
 
 
 def _told(measured: Calibration) -> str:

@@ -155,7 +155,7 @@ def _asked(
     answering = service.pipeline.answering
     answering.cache.chosen(body.linker)
     answering.check(question, body.max_tokens or service.settings.max_tokens)
-    conversation = Conversation(service.pipeline, collection.name, stored.id)
+    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id)
     if body.instead_of is not None:
         conversation.place_of(body.instead_of)
     return service.generations.start(
@@ -176,7 +176,7 @@ def _compared(
     options = _options(body, service)
     options["linker"], options["border"] = FULL, caller.border_of(collection)
     options["collection_id"] = collection.id
-    conversation = Conversation(service.pipeline, collection.name, stored.id)
+    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id)
     asked = _last([message_card(one) for one in conversation.messages], "user")
     if asked is None:
         raise NotFound(NOTHING_ASKED)

@@ -58,11 +58,11 @@ def test_ranks_are_compared_with_ties() -> None:
 def test_what_was_measured_is_what_answers_are_predicted_by(own: RagPipeline) -> None:
     fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"))
     before = predicted(own, "auto:ratio=0.05,scale=1.0,power=1.0")
-    found = calibrate(own, "default")
-    assert found == calibrate(own, "default"), "the same texts are asked the same"
+    found = calibrate(own.library, own.models, "default")
+    assert found == calibrate(own.library, own.models, "default"), "the same texts are asked the same"
     assert found.questions >= calibration.FEWEST
     assert found.kl > 0
-    keep(own, "default", found)
+    keep(own.library.catalog, "default", found)
     told = predicted(own, "auto:ratio=0.05")
     assert told == pytest.approx(found.scale * before**found.power, rel=1e-3)
     assert predicted(own, "auto:ratio=0.05,scale=1.0,power=1.0") == pytest.approx(before), "who says how is obeyed"
@@ -72,7 +72,7 @@ def test_it_counts_for_what_it_was_measured_with(own: RagPipeline, caplog: pytes
     put(own, {"/docs/lighthouse.md": LIGHTHOUSE}, kv=True)
     collections = own.library.catalog.collections
     found = Calibration(2.0, 0.5, 0.01, None, 8, 10, "model", "system")
-    keep(own, "default", found)
+    keep(own.library.catalog, "default", found)
     collection = collections.get("default")
     assert Calibration.of(collection) == found
     assert calibrated(Auto(), collection, "model", "system") == Auto(scale=2.0, power=0.5)
@@ -105,13 +105,13 @@ def test_too_few_texts_tell_nothing(own: RagPipeline) -> None:
     with pytest.raises(
         ConfigError, match=r"too few texts with sentences and KV .* 0 prompts could be measured, and it"
     ):
-        calibrate(own, "default")
+        calibrate(own.library, own.models, "default")
 
 
 def test_what_is_not_cached_is_no_prompt_to_measure(own: RagPipeline) -> None:
     fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"), kv=False)
     with pytest.raises(ConfigError, match="0 prompts could be measured"):
-        calibrate(own, "default")
+        calibrate(own.library, own.models, "default")
 
 
 def test_all_that_is_cached_is_linked_for_it(
@@ -123,7 +123,7 @@ def test_all_that_is_cached_is_linked_for_it(
         fill(pipeline, ("bakery.md", "lighthouse.md", "meerkats.md"))
         for asked in ("ragcache.engine.torch.generation.worth_linking", "ragcache.loader.cake.CakeLoader.begin"):
             monkeypatch.setattr(asked, None)  # whoever asks fails
-        assert calibrate(pipeline, "default").questions >= calibration.FEWEST
+        assert calibrate(pipeline.library, pipeline.models, "default").questions >= calibration.FEWEST
 
 
 def test_a_long_ingest_measures_it_once(own: RagPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import NoReturn
 import pytest
 
 from app import RagPipeline
-from app.answering.conversation import CONDENSE, condensed
+from app.answering.condensing import CONDENSE, condensed
 from app.prompt import Turn
 from app.settings import Settings
 from ragcache.errors import PromptError

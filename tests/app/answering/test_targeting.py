@@ -88,20 +88,20 @@ def own(smollm2: Path, tmp_path: Path) -> Iterator[RagPipeline]:
 def test_answers_follow_what_the_collection_was_tuned_to(own: RagPipeline) -> None:
     fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"))
     assert own.ask(QUESTION).report.linker == "auto"
-    told = aim(own, "default", kl(100.0), ASKED)
+    told = aim(own.library, own.models, "default", kl(100.0), ASKED)
     assert told.questions == len(ASKED)
     assert told.linker == told.trials[0].linker != NOTHING, "all are near enough, so the cheapest"
     assert all(0 <= one.part < 1 and one.kl >= 0 for one in told.trials)
-    measured = calibrate(own, "default")
+    measured = calibrate(own.library, own.models, "default")
     collection = own.library.catalog.collections.get("default")
     own.library.catalog.collections.set_fidelity(collection, replace(measured, linker="cci:alpha=0.5").as_json())
     assert own.ask(QUESTION).report.linker == explain(own, QUESTION).linker == "cci"
     assert own.ask(QUESTION, system="Answer as a pirate.").report.linker == "auto", "nobody has measured that"
     assert own.ask(QUESTION, linker="naive").report.linker == "naive", "who asks for one gets it"
-    keep(own, "default", measured)
+    keep(own.library.catalog, "default", measured)
     kept = Calibration.of(own.library.catalog.collections.get("default"))
     assert kept is not None and kept.linker == "cci:alpha=0.5", "what an ingest measures leaves it"
-    keep(own, "default", replace(measured, linker="naive", target="kl=0.5"))
+    keep(own.library.catalog, "default", replace(measured, linker="naive", target="kl=0.5"))
     aimed = Calibration.of(own.library.catalog.collections.get("default"))
     assert aimed is not None and (aimed.linker, aimed.target) == ("naive", "kl=0.5"), "a new aim takes its place"
     other = own.settings.model_copy(update={"linker": "fast"})
@@ -111,7 +111,7 @@ def test_answers_follow_what_the_collection_was_tuned_to(own: RagPipeline) -> No
 
 def test_a_linker_that_nobody_knows_is_left_out(own: RagPipeline) -> None:
     fill(own, ("lighthouse.md", "bakery.md", "meerkats.md"))
-    measured = calibrate(own, "default")
+    measured = calibrate(own.library, own.models, "default")
     collection = own.library.catalog.collections.get("default")
     own.library.catalog.collections.set_fidelity(collection, replace(measured, linker="of a newer version").as_json())
     assert own.ask(QUESTION).report.linker == "auto"
@@ -121,7 +121,7 @@ def test_answers_are_compared_as_texts(own: RagPipeline) -> None:
     """By the collection's own questions, and by given ones."""
     fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"))
     for target, asked in (("f1=0.001", None), ("rouge_l=0.001", ASKED)):
-        told = aim(own, "default", AnswerTarget.parse(target), asked)
+        told = aim(own.library, own.models, "default", AnswerTarget.parse(target), asked)
         assert all(one.alike is not None and 0 <= one.alike <= 1 for one in told.trials)
         nearest = min(told.trials, key=lambda one: one.kl)
         assert nearest.alike is not None and nearest.alike > 0, "it says some of what the full recompute says"
@@ -130,4 +130,4 @@ def test_answers_are_compared_as_texts(own: RagPipeline) -> None:
 def test_where_nothing_is_cached_nothing_is_chosen(own: RagPipeline) -> None:
     fill(own, ("bakery.md", "lighthouse.md"), kv=False)
     with pytest.raises(ConfigError, match="cache warm"):
-        aim(own, "default", kl(0.02))
+        aim(own.library, own.models, "default", kl(0.02))
