@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.server.bodies import RequestBody
-from app.server.callers import Asking, Serving
+from app.server.callers import Asking
+from app.server.service import Serving
 from app.settings import variable
 from ragcache.store.budgets import BudgetOutlook
 

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from app.cachecare.effects import CacheEffects, CaptureTime, EvictionEffect, KeptCost, PinningEffect, WarmingEffect
 from app.models.cores import release_helpers
 from app.server.cache_history import CacheUse, use_of
-from app.server.callers import Asking, Serving
+from app.server.callers import Asking
 from app.server.kv_cache import CachedCollection, card_of
+from app.server.service import Serving
 
 router = APIRouter(tags=["KV cache"])
 Basis = Literal["measured", "estimated"]
@@ -78,7 +79,7 @@ class TendableCache(BaseModel):
 def effects(name: str, service: Serving, caller: Asking) -> TendableCache:
     """Nothing is changed."""
     caller.check("read")
-    collection = caller.collection(service, name)
+    collection = caller.collection(service.catalog, name)
     service.history.write()
     library, models = service.pipeline.library, service.pipeline.models
     found = CacheEffects(library, models, collection, caller.border_of(collection))

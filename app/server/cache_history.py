@@ -18,9 +18,9 @@ from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import CacheTally, ReusedChunk
 from app.library.originals import SCHEME
 from app.models.cores import release_helpers
-from app.server.callers import Asking, Caller, Serving
+from app.server.callers import Asking, Caller
 from app.server.events import sound
-from app.server.service import Service
+from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1/cache", tags=["KV cache"])
 Step = Literal["minute", "hour", "day"]
@@ -140,7 +140,7 @@ def use_of(tally: CacheTally, caller: Caller) -> CacheUse:
 def _seen(service: Service, caller: Caller, name: str | None) -> list[Collection]:
     caller.check("read")
     if name is not None:
-        return [caller.collection(service, name)]
+        return [caller.collection(service.catalog, name)]
     return [one for one in service.catalog.collections.all() if caller.may_see(one)]
 
 

@@ -12,8 +12,8 @@ from app.chat.contexts import LONGEST_S, MOST_CHUNKS, ContextRequest
 from app.library.catalog.serving_records import ContextCache
 from app.models.cores import in_thread
 from app.server.bodies import RequestBody, Several
-from app.server.callers import Asking, Caller, Serving
-from app.server.service import Service
+from app.server.callers import Asking, Caller
+from app.server.service import Service, Serving
 from splitter import SPLITTERS, SplitterError, parse_spec
 
 router = APIRouter(prefix="/v1/context_caches", tags=["context caches"])

@@ -10,11 +10,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.errors import NotFound
+from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import SCOPES, KeyLimits, Scope
 from app.library.kv import border_around
 from app.server.problems import RefusedRequest
-from app.server.service import Service
 from ragcache.server_address import is_loopback
 
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")  # a name or an address, and perhaps a port
@@ -55,9 +55,9 @@ class Caller:
     def may_see(self, collection: Collection) -> bool:
         return self.collections is None or collection.id in self.collections
 
-    def collection(self, service: Service, name: str) -> Collection:
+    def collection(self, catalog: Catalog, name: str) -> Collection:
         """One that may not be seen is not there."""
-        found = service.catalog.collections.find(name)
+        found = catalog.collections.find(name)
         if found is None or not self.may_see(found):
             raise NotFound(f"no collection {name!r}")
         return found
@@ -77,12 +77,6 @@ class Caller:
     def border(self) -> str:
         """Of what he brings himself."""
         return f"key-{self.id}" if self.id else ""
-
-
-async def service_of(request: Request) -> Service:
-    service = request.app.state.service
-    assert isinstance(service, Service)
-    return service
 
 
 async def caller_of(request: Request) -> Caller:
@@ -106,4 +100,3 @@ def check_local(request: Request, origins: Iterable[str]) -> None:
 
 
 Asking = Annotated[Caller, Depends(caller_of)]
-Serving = Annotated[Service, Depends(service_of)]

@@ -12,9 +12,9 @@ from app.library.removal import remove_collection
 from app.loaders.encodings import REPLACED
 from app.models.cores import release_helpers
 from app.server.bodies import RequestBody
-from app.server.callers import Asking, Caller, Serving
+from app.server.callers import Asking, Caller
 from app.server.problems import RefusedRequest
-from app.server.service import Service
+from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
 MOST = 1000  # whoever made them
@@ -77,22 +77,22 @@ def collections(service: Serving, caller: Asking) -> CollectionList:
 @router.get("/{name}")
 def collection(name: str, service: Serving, caller: Asking) -> CollectionCard:
     caller.check("read")
-    return _card(service, caller.collection(service, name))
+    return _card(service, caller.collection(service.catalog, name))
 
 
 @router.patch("/{name}")
 def rename(name: str, body: NamedCollection, service: Serving, caller: Asking) -> CollectionCard:
     _check_naming(caller, body.name)
-    found = caller.collection(service, name)
+    found = caller.collection(service.catalog, name)
     service.catalog.collections.rename(found, body.name)
-    return _card(service, caller.collection(service, body.name))
+    return _card(service, caller.collection(service.catalog, body.name))
 
 
 @router.delete("/{name}")
 def delete(name: str, service: Serving, caller: Asking) -> RemovedCollection:
     """With its documents, their KV, and its conversations. 409 while an ingest works on it."""
     caller.check("ingest")
-    found = caller.collection(service, name)
+    found = caller.collection(service.catalog, name)
     gone = remove_collection(service.pipeline.library, service.pipeline.models, found)
     service.pipeline.gate.quality.forget(found.id)
     variants = None if caller.bordered else gone.kv_variants

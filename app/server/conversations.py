@@ -12,11 +12,11 @@ from app.answering.transcript import markdown_of
 from app.errors import NotFound
 from app.library.catalog.records import Collection, Message, StoredConversation
 from app.server.bodies import RequestBody
-from app.server.callers import Asking, Caller, Serving
+from app.server.callers import Asking, Caller
 from app.server.events import sound
 from app.server.problems import RefusedRequest
 from app.server.redaction import SupportedSentence, redacted_report
-from app.server.service import Service
+from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
 LONGEST_TITLE = 200
@@ -83,7 +83,7 @@ class Exported(BaseModel):
 @router.post("", status_code=201)
 def create(body: NewConversation, service: Serving, caller: Asking) -> ConversationCard:
     caller.check("read")
-    collection = caller.collection(service, body.collection or service.settings.collection)
+    collection = caller.collection(service.catalog, body.collection or service.settings.collection)
     if service.catalog.conversations.count(caller.id) >= MOST:
         raise RefusedRequest(403, f"there are {MOST:,} conversations: delete some", code="limit")
     stored = service.catalog.conversations.create(collection, body.title, caller.id)

@@ -18,11 +18,11 @@ from app.library.kv import with_kv
 from app.library.originals import SCHEME
 from app.library.removal import remove_documents
 from app.models.cores import in_thread, release_helpers
-from app.server.callers import Asking, Caller, Serving
+from app.server.callers import Asking, Caller
 from app.server.jobs import JobCard, card_of
 from app.server.limits import declared
 from app.server.problems import RefusedRequest
-from app.server.service import Service
+from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1/collections/{name}/documents", tags=["documents"])
 MOST_WITH_KV = 200
@@ -93,7 +93,7 @@ async def upload(name: str, file: str, request: Request, service: Serving, calle
     new version of that document.
     """
     caller.check("ingest")
-    collection = await in_thread(caller.collection, service, name)
+    collection = await in_thread(caller.collection, service.catalog, name)
     nbytes = declared(request.scope)
     await in_thread(service.catalog.jobs.check_limits, caller.limits, caller.id, nbytes)
     with ExitStack() as arriving:
@@ -138,7 +138,7 @@ def documents(
     if kv and limit > MOST_WITH_KV:
         raise RefusedRequest(400, f"limit: with kv a page has {MOST_WITH_KV} documents at most", param="limit")
     sources = None if called is None else (called, f"{SCHEME}{called}")
-    collection = caller.collection(service, name)
+    collection = caller.collection(service.catalog, name)
     found = service.catalog.documents.page(collection, limit + 1, after=after, state=state, sources=sources)
     cached = _cached(service, caller, collection, [one.document.id for one in found[:limit]]) if kv else {}
     cards = [
@@ -166,7 +166,7 @@ def document(
 ) -> WholeDocument:
     """Its text, and where its chunks stand in it; `start` and `end` ask for a part of the text alone."""
     caller.check("read")
-    collection = caller.collection(service, name)
+    collection = caller.collection(service.catalog, name)
     found = document_of(service, collection, document_id)
     stored = service.catalog.chunks.of_document(found.id, start, end)
     cached = _with_kv(service, caller, collection, {one.token_hash for one in stored}) if kv else None
@@ -193,7 +193,7 @@ def document(
 def delete(name: str, document_id: int, service: Serving, caller: Asking) -> RemovedDocument:
     """With its KV, as far as nobody else has the same text. 409 while an ingest works on the collection."""
     caller.check("ingest")
-    collection = caller.collection(service, name)
+    collection = caller.collection(service.catalog, name)
     found = document_of(service, collection, document_id)
     gone = remove_documents(service.pipeline.library, service.pipeline.models, collection, [found.id])
     return RemovedDocument(id=found.id, chunks=gone.chunks, kv_variants=None if caller.bordered else gone.kv_variants)

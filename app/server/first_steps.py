@@ -11,10 +11,10 @@ from app.answering.suggestions import suggested_questions
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import StoredJob
 from app.samples import read_samples
-from app.server.callers import Asking, Caller, Serving
+from app.server.callers import Asking, Caller
 from app.server.events import sound
 from app.server.jobs import JobCard, card_of
-from app.server.service import Service
+from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1/collections/{name}", tags=["collections"])
 
@@ -33,7 +33,7 @@ class SuggestedQuestions(BaseModel):
 def samples(name: str, service: Serving, caller: Asking) -> SampleJobs:
     """Three short documents, as if they had been sent: a job each."""
     caller.check("ingest")
-    collection = caller.collection(service, name)
+    collection = caller.collection(service.catalog, name)
     jobs = [_sent(service, caller, collection, *sample) for sample in read_samples().items()]
     return SampleJobs(data=[card_of(one, collection, caller) for one in jobs])
 
@@ -42,7 +42,7 @@ def samples(name: str, service: Serving, caller: Asking) -> SampleJobs:
 def questions(name: str, service: Serving, caller: Asking) -> SuggestedQuestions:
     """Up to four, of what the first documents are called and how they begin."""
     caller.check("read")
-    found = suggested_questions(service.catalog, caller.collection(service, name))
+    found = suggested_questions(service.catalog, caller.collection(service.catalog, name))
     return SuggestedQuestions(data=[sound(one) for one in found])
 
 

@@ -15,12 +15,12 @@ from app.errors import NotFound
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import JobKind, JobState, StoredJob
 from app.models.cores import in_thread
-from app.server.callers import Asking, Caller, Serving
+from app.server.callers import Asking, Caller
 from app.server.events import BEAT, MEDIA_TYPE, event, sound, streamed
 from app.server.job_watch import SeenJob
 from app.server.problems import RefusedRequest, stream_problem
 from app.server.redaction import placeless, redacted_notes
-from app.server.service import Service
+from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 BEAT_S = 15.0
@@ -62,7 +62,7 @@ def jobs(
 ) -> JobList:
     """The last ones of all, or of a state, a kind and a collection."""
     caller.check("ingest")
-    of = None if collection is None else caller.collection(service, collection)
+    of = None if collection is None else caller.collection(service.catalog, collection)
     found = service.catalog.jobs.all(
         owner=_owner(caller), collection=of, within=caller.collections, state=state, kind=kind, limit=limit
     )

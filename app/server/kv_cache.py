@@ -20,9 +20,9 @@ from app.library.pinning import pin_collection, unpin_collection
 from app.models import Models
 from app.models.cores import release_helpers
 from app.server import jobs
-from app.server.callers import Asking, Caller, Serving
+from app.server.callers import Asking, Caller
 from app.server.jobs import JobCard
-from app.server.service import Service
+from app.server.service import Service, Serving
 from ragcache.store.base import TierStats
 from ragcache.store.eviction import order_names
 from ragcache.store.folder import CacheFolder
@@ -134,7 +134,7 @@ def _quality(service: Service, seen: Sequence[Collection]) -> list[CollectionQua
 def warm(name: str, service: Serving, caller: Asking) -> JobCard:
     """A job computes what its chunks lack to serve this caller. 409 where one does that already."""
     caller.check("ingest")
-    collection = caller.collection(service, name)
+    collection = caller.collection(service.catalog, name)
     return jobs.card_of(service.ingests.warm(collection, caller.border_of(collection), caller.id), collection, caller)
 
 
@@ -161,7 +161,7 @@ def unpin(name: str, service: Serving, caller: Asking) -> TendedCache:
 def _tended(
     name: str, service: Service, caller: Caller, work: Work, done: Literal["evicted", "pinned", "unpinned"]
 ) -> TendedCache:
-    collection = caller.collection(service, name)
+    collection = caller.collection(service.catalog, name)
     try:
         tally = work(service.pipeline.library, service.pipeline.models, collection, caller.bordered)
     finally:

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from app.answering import Answer
+from app.answering.pipeline import RagPipeline
 from app.answering.stream import AnswerStream
 from app.models import Models
+from app.server.queueing import Turns
 from ragcache.errors import FAULTS
+from ragcache.store.base import TierStats
 from ragcache.store.eviction import order_names
-
-if TYPE_CHECKING:
-    from app.server.service import Service
 
 TTFT_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
 BETWEEN_S = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
+Tiers = Callable[[], Sequence[TierStats]]
 _log = logging.getLogger(__name__)
 
 
 class Metrics:
     """Threads share it. In a registry of its own, so that two servers of a process do not mix."""
 
-    def __init__(self, service: Service):
+    def __init__(self, pipeline: RagPipeline, turns: Turns, tiers: Tiers):
+        """`tiers`: of its store, once there is one."""
         self.registry = registry = CollectorRegistry()
         labels = ("method", "route", "status")
         self.requests = Counter("ragcache_requests", "Requests, by route.", labels, registry=registry)
@@ -39,7 +40,7 @@ class Metrics:
         told = "Tokens of prompts (cached, repaired, computed) and of answers (answered)."
         self._tokens = Counter("ragcache_tokens", told, ("source",), registry=registry)
         ProcessCollector(registry=registry)
-        registry.register(_States(service))
+        registry.register(_States(pipeline, turns, tiers))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -79,13 +80,12 @@ class Metrics:
 class _States(Collector):
     """What is looked at when it is asked for. What cannot be told then is left out."""
 
-    def __init__(self, service: Service):
-        self._service = service
+    def __init__(self, pipeline: RagPipeline, turns: Turns, tiers: Tiers):
+        self._pipeline, self._turns, self._stats = pipeline, turns, tiers
 
     def collect(self) -> Iterator[Metric]:
-        turns = self._service.turns
-        yield GaugeMetricFamily("ragcache_queue_length", "Requests that wait for their turn.", turns.waiting)
-        yield GaugeMetricFamily("ragcache_running_answers", "Answers that are made.", turns.running)
+        yield GaugeMetricFamily("ragcache_queue_length", "Requests that wait for their turn.", self._turns.waiting)
+        yield GaugeMetricFamily("ragcache_running_answers", "Answers that are made.", self._turns.running)
         for read in (self._tiers, self._jobs, self._quality, self._plans):
             try:
                 yield from read()
@@ -104,19 +104,19 @@ class _States(Collector):
         order = GaugeMetricFamily(
             "ragcache_tier_order", "1 for what goes first when it is full.", labels=["tier", "order"]
         )
-        names = order_names(self._service.settings.eviction)
-        for one in self._service.tiers():
+        names = order_names(self._pipeline.settings.eviction)
+        for one in self._stats():
             order.add_metric([one.tier, names[one.tier]], 1)
             nbytes.add_metric([one.tier], one.nbytes)
             entries.add_metric([one.tier], one.entries)
             for why, count in (("evicted", one.evictions), ("displaced", one.displaced), ("declined", one.declined)):
                 gone.add_metric([one.tier, why], count)
         ahead = CounterMetricFamily("ragcache_anticipated", "Chunks brought into memory before anybody asked for them.")
-        ahead.add_metric([], self._service.pipeline.ahead.lifted)
+        ahead.add_metric([], self._pipeline.ahead.lifted)
         return [nbytes, entries, order, gone, ahead, *self._refined()]
 
     def _refined(self) -> list[Metric]:
-        cache = Models.cache.peek(self._service.pipeline.models)
+        cache = Models.cache.peek(self._pipeline.models)
         if cache is None or (refining := cache.refining) is None:
             return []
         told = "Chunks captured in the context of a prompt, behind its answer."
@@ -125,7 +125,7 @@ class _States(Collector):
 
     def _quality(self) -> list[Metric]:
         """By the numbers of collections, whose names are for those who may read them."""
-        gate = self._service.pipeline.gate
+        gate = self._pipeline.gate
         kl = GaugeMetricFamily("ragcache_gate_kl", "Nats a token from answers without cache.", labels=["collection"])
         told = "How prompts are linked: 0 as asked, 1 with more repair, 2 not at all."
         level = GaugeMetricFamily("ragcache_gate_level", told, labels=["collection"])
@@ -146,13 +146,13 @@ class _States(Collector):
     def _plans(self) -> list[Metric]:
         told = "Median of how far first tokens came from when they were planned, as a share of what they took."
         error = GaugeMetricFamily("ragcache_plan_error", told)
-        loaded = self._service.pipeline.models.loaded
+        loaded = self._pipeline.models.loaded
         if loaded is not None and (found := loaded.plan_error) is not None:
             error.add_metric([], found)
         return [error]
 
     def _jobs(self) -> list[Metric]:
         jobs = GaugeMetricFamily("ragcache_jobs", "Ingests, by state.", labels=["state"])
-        for state, count in self._service.catalog.jobs.counts(None).items():
+        for state, count in self._pipeline.library.catalog.jobs.counts(None).items():
             jobs.add_metric([state], count)
         return [jobs]

@@ -7,8 +7,9 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from app.server.callers import Asking, Serving
+from app.server.callers import Asking
 from app.server.problems import BROKEN
+from app.server.service import Serving
 
 router = APIRouter(tags=["operations"])
 

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from app.server.callers import Asking, Serving
+from app.server.callers import Asking
 from app.server.documents import document_of
+from app.server.service import Serving
 
 router = APIRouter(prefix="/v1/collections/{name}/documents/{document_id}/pages", tags=["pages"])
 DPI = 110
@@ -53,7 +54,7 @@ def page(
 ) -> Response:
     """A PNG of the page. A page too large for so many dots per inch comes with fewer."""
     caller.check("read")
-    found = document_of(service, caller.collection(service, name), document_id)
+    found = document_of(service, caller.collection(service.catalog, name), document_id)
     headers = {"ETag": f'"{found.content_hash}-{number}-{dpi}"', "Cache-Control": "private, no-cache"}
     if headers["ETag"] in if_none_match:
         return Response(status_code=304, headers=headers)
@@ -75,7 +76,7 @@ def boxes(
     where they are left out.
     """
     caller.check("read")
-    found = document_of(service, caller.collection(service, name), document_id)
+    found = document_of(service, caller.collection(service.catalog, name), document_id)
     told = service.pages.boxes(found, number, start, end)
     marked = [MarkedBox(**vars(one)) for one in told.boxes]
     return PageCard(number=number, width=told.width, height=told.height, start=told.start, end=told.end, boxes=marked)

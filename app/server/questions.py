@@ -23,14 +23,14 @@ from app.library.catalog.records import Message
 from app.models.cores import in_thread
 from app.prompt import check_question
 from app.server.bodies import RequestBody, Several
-from app.server.callers import Asking, Caller, Serving
+from app.server.callers import Asking, Caller
 from app.server.conversations import MessageCard, cards_of, found, message_card
 from app.server.events import MEDIA_TYPE, event, sound, streamed
 from app.server.generations import ServedAnswer
 from app.server.problems import RefusedRequest
 from app.server.queueing import kept
 from app.server.redaction import SupportedSentence, redacted_notes, redacted_report
-from app.server.service import Service
+from app.server.service import Service, Serving
 from app.settings import RetrievalMode
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])

@@ -7,6 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends, Request
 
 from app.answering import Answer
 from app.answering.pipeline import RagPipeline, measure_answers
@@ -41,7 +44,7 @@ class Service:
         self.pipeline = RagPipeline(settings)
         self.turns = Turns(settings.serve_concurrent, settings.serve_queue)
         self.changes = ChangesAtOnce()
-        self.metrics = Metrics(self)
+        self.metrics = Metrics(self.pipeline, self.turns, self.tiers)
         self.traces = open_traces()
         self.pipeline.watchers.append(self.watch)
         self.model = model_name(settings.model)
@@ -143,6 +146,15 @@ class Service:
             finally:
                 if self.traces is not None:
                     self.traces.close()
+
+
+async def service_of(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+Serving = Annotated[Service, Depends(service_of)]
 
 
 def _log_texts(answer: Answer) -> Answer:

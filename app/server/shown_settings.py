@@ -8,8 +8,8 @@ from typing import Literal, get_args
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from app.server.callers import Asking, Serving
-from app.server.service import Service, told_model
+from app.server.callers import Asking
+from app.server.service import Service, Serving, told_model
 from app.settings import KvMode, PromptOrder, RetrievalMode, variable
 from ragcache.linking import LINKERS
 from splitter import SPLITTERS

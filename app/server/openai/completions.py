@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from app.answering import Answer
 from app.answering.stream import AnswerToken, Usage
 from app.models.cores import in_thread
-from app.server.callers import Asking, Serving
+from app.server.callers import Asking
 from app.server.events import DONE, event, streamed, written
 from app.server.openai.choices import ChoicePiece, Refused, begun, pieces_of, unless_gone
 from app.server.openai.logprobs import TokenNames, chat_logprobs, completion_logprobs
@@ -37,6 +37,7 @@ from app.server.openai.schemas import (
 from app.server.problems import stream_problem
 from app.server.queueing import Turn
 from app.server.redaction import redacted_notes, redacted_report
+from app.server.service import Serving
 from ragcache.errors import FAULTS
 
 router = APIRouter(prefix="/v1", tags=["openai"])

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.errors import NotFound
-from app.server.callers import Asking, Serving
+from app.server.callers import Asking
 from app.server.events import written
 from app.server.openai.schemas import LONGEST_LIST, Embedded, EmbeddingRequest, EmbeddingResponse, EmbeddingUsage
 from app.server.problems import RefusedRequest
-from app.server.service import Service
+from app.server.service import Service, Serving
 
 VECTOR = 2  # levels below the response: an entry of `data`
 router = APIRouter(prefix="/v1", tags=["openai"])

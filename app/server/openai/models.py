@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from app.errors import NotFound
-from app.server.callers import Asking, Caller, Serving
-from app.server.service import Service
+from app.server.callers import Asking, Caller
+from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 STARTED = 1700000000  # of the model itself, whose makers say nothing; OpenAI's clients want a time

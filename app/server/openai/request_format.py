@@ -67,7 +67,7 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
         resolve = service.contexts.resolver(caller.id)
         starts = [partial(chat.start, turns, replace(options, sampling=one), resolve) for one in samplings]
         return [partial(service.watched, start) for start in starts], False
-    collection = caller.collection(service, name)
+    collection = caller.collection(service.catalog, name)
     system, history, question = _conversation(turns)
     asked = Asked(
         collection=collection.name,
