@@ -6,14 +6,11 @@ Each engine has its own way to do it; what is measured is the same.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from app.models.loading import LoadedModel, TorchModel, load_torch_model
-from app.settings import Settings
 from benchmarks.quality.metrics import Divergence
 from ragcache.kvgen import ChunkIngest
 from ragcache.report import Report
@@ -57,27 +54,3 @@ class AnsweringEngine(ABC):
     @abstractmethod
     def first_token(self, segments: Sequence[Segment], linker: str) -> Report:
         """Answer with one token, as an application asks for it."""
-
-
-def open_answering(parts: LoadedModel, context: str, max_tokens: int) -> AnsweringEngine:
-    """Over an empty cache. `context`: what its chunks are computed behind; `max_tokens`: of the longest answer."""
-    if isinstance(parts, TorchModel):
-        from benchmarks.quality.torch import TorchAnswering
-
-        return TorchAnswering(parts, context, max_tokens)
-    from benchmarks.quality.vllm import VllmAnswering
-
-    return VllmAnswering(parts, context, max_tokens)
-
-
-@contextmanager
-def open_parts(settings: Settings) -> Iterator[LoadedModel]:
-    """The engine of the settings, able to be led along an answer."""
-    if settings.engine != "vllm":
-        yield load_torch_model(settings)
-        return
-    from benchmarks.quality.forcing import engine_options
-    from benchmarks.vllm_model import open_vllm
-
-    with open_vllm(settings, **engine_options()) as parts:
-        yield parts

@@ -18,8 +18,9 @@ from benchmarks.corpus import sized_splitter
 from benchmarks.data import Dataset, read_dataset
 from benchmarks.output import Row, common_settings, publish, render
 from benchmarks.quality import FIRST, NO_POOL, SPLITTER, QualityBenchOptions
-from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked, open_answering, open_parts
+from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.quality.comparison import compare, read_result
+from benchmarks.quality.engines import open_answering, open_parts
 from benchmarks.quality.material import Material
 from benchmarks.quality.pool import Pool
 from benchmarks.quality.prompts import Group, Prompt, PromptBuilder

@@ -14,8 +14,8 @@ from app.models.loading import TorchModel
 from app.settings import load_settings
 from benchmarks.data import read_dataset
 from benchmarks.quality import QualityBenchOptions
-from benchmarks.quality.answering import open_answering
 from benchmarks.quality.baselines import BASELINES, Compression, PrefixSet, parse_methods
+from benchmarks.quality.engines import open_answering
 from benchmarks.quality.measurement import Measurement, main, run
 from benchmarks.quality.prompts import Prompt
 from benchmarks.quality.substitution import Reordering, Shortening, Substitute, self_information

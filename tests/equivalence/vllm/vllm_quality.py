@@ -15,8 +15,8 @@ from benchmarks.caches import capture
 from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
 from benchmarks.quality import QualityBenchOptions
-from benchmarks.quality.answering import open_answering
 from benchmarks.quality.comparison import compare
+from benchmarks.quality.engines import open_answering
 from benchmarks.quality.measurement import run
 from ragcache.errors import StoreError
 from tests.benchmarks.conftest import letters
