@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.prompt import PromptTemplate
 from app.samples import read_samples
@@ -13,6 +14,13 @@ from ragcache.errors import ConfigError
 from ragcache.types import Chunk
 from splitter import make_splitter
 from splitter.base import ChunkLimits, Embed, Splitter
+
+if TYPE_CHECKING:
+    from app.models.loading import LoadedModel
+
+
+QUESTION = "What do these passages have in common?"
+CONTEXT = "document"  # of choices.CONTEXTS
 
 
 def read_texts(data: Path | None) -> list[str]:
@@ -61,6 +69,11 @@ def prompt_chunks(
     """Chunks by lot that, between the System segment and the question, make a prompt of exactly so many tokens."""
     others = len(template.system()) + len(template.question(question))
     return fill(shuffled([chunk for document in documents for chunk in document], seed), tokens - others)
+
+
+def check_room(parts: LoadedModel, tokens: int) -> None:
+    if tokens >= parts.engine.spec.max_tokens:
+        raise ConfigError(f"--tokens {tokens}: the model's context has {parts.engine.spec.max_tokens}")
 
 
 def holding(documents: Iterable[Sequence[Chunk]], chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:

@@ -25,12 +25,11 @@ from benchmarks.cake import EXACT
 from benchmarks.cake.costs import paper_seconds_per_byte
 from benchmarks.cake.prompt import PATIENCE, WARM_UPS
 from benchmarks.cake.vllm import ROOM, captured
-from benchmarks.corpus import prompt_chunks, read_texts, split_documents
+from benchmarks.corpus import CONTEXT, QUESTION, prompt_chunks, read_texts, split_documents
 from benchmarks.folder import bench_folder
 from benchmarks.load.clients import Ask, open_loop
 from benchmarks.output import Row, Value, common_settings, publish
 from benchmarks.timing import interleaved, median_ttft, paired
-from benchmarks.ttft.measurement import CONTEXT, QUESTION
 from benchmarks.vllm_model import one_token, open_vllm, outputs, vllm_cache
 from ragcache.engine.vllm.loaders import AHEAD
 from ragcache.engine.vllm.requests import KEY, link_params

@@ -16,10 +16,9 @@ from benchmarks.cake.conditions import Conditions
 from benchmarks.cake.costs import paper_seconds_per_byte, plain_seconds
 from benchmarks.cake.prompt import AGAINST, ColdPrompt, ColdStore
 from benchmarks.cake.shapes import paper_heads, shaped
-from benchmarks.corpus import prompt_chunks, read_texts, split_documents, with_cut
+from benchmarks.corpus import CONTEXT, QUESTION, check_room, prompt_chunks, read_texts, split_documents, with_cut
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
-from benchmarks.ttft.measurement import CONTEXT, QUESTION, check_room
 from ragcache.drawing import time_line
 from ragcache.errors import ConfigError
 from ragcache.kvgen import KVGen

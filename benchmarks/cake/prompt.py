@@ -15,9 +15,9 @@ from benchmarks.caches import forget_pages
 from benchmarks.cake import ASYNC, EXACT, LAYER, REAL, SYNC, CakeBenchOptions
 from benchmarks.cake.conditions import Conditions, QueuedLoader, SharedDevice, ToldLoader
 from benchmarks.cake.costs import computes, measured_costs
+from benchmarks.corpus import QUESTION
 from benchmarks.output import Row, Value
 from benchmarks.timing import Case, first_token, median_ttft, paired
-from benchmarks.ttft.measurement import QUESTION
 from ragcache.cache import ChunkCache
 from ragcache.linkage import Linkage
 from ragcache.loader import Loader

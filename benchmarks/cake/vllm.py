@@ -23,11 +23,10 @@ from benchmarks.cake import ASYNC, CHUNKS, EXACT, LAYER, MODEL, SYNC, THROTTLED,
 from benchmarks.cake.conditions import ToldLoader
 from benchmarks.cake.costs import paper_seconds_per_byte
 from benchmarks.cake.prompt import AGAINST, COMPUTE, LOADED, LOADERS, PATIENCE, ColdStore, computed_share, stored_bits
-from benchmarks.corpus import holding, prompt_chunks, split_documents
+from benchmarks.corpus import CONTEXT, QUESTION, holding, prompt_chunks, split_documents
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, Value, common_settings, publish
 from benchmarks.timing import Case, interleaved, median_ttft, paired
-from benchmarks.ttft.measurement import CONTEXT, QUESTION
 from benchmarks.vllm_model import empty_store, one_token, open_vllm, vllm_cache
 from ragcache.engine.vllm.loaders import AHEAD
 from ragcache.errors import ConfigError

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from random import Random
 from statistics import median
 from threading import Barrier, Event, Thread
 from time import sleep
-from typing import ClassVar
 
 from tqdm import tqdm
 
-from app.models.loading import LoadedModel
+from app.models.loading import load_torch_model
 from app.settings import Settings
-from benchmarks.corpus import prompt_chunks, read_texts, split_documents
+from benchmarks.corpus import CONTEXT, QUESTION, check_room, prompt_chunks, read_texts, split_documents
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.partial import BUSY, KEEPING, PartialBenchOptions
+from benchmarks.partial.prompts import Prompts
+from benchmarks.partial.torch import TorchPrompts
 from benchmarks.partial.unchanging import UnchangingStore
 from benchmarks.timing import paired
-from benchmarks.ttft.measurement import QUESTION
 from ragcache.cache import ChunkCache
 from ragcache.keeping import QUIET_S
 from ragcache.report import Report
@@ -31,36 +29,21 @@ from ragcache.types import Chunk, Segment
 
 DECODING = "beside"  # names of the threads that read the requests beside begin so
 STOCK = "full"
-CONTEXT = "document"
 STORY, ANSWER = "Tell a long story.", 512  # of a request beside: its question and its tokens; then the next one begins
 WARM_UPS = 3  # rounds that do not count: in them the predictions become this machine's
 
 
 def main(settings: Settings, options: PartialBenchOptions, out: Path) -> None:
-    engine = "vllm" if settings.engine == "vllm" else "torch"
-    import_module(f"benchmarks.partial.{engine}").run(settings, read_texts(options.data), options, out)
+    texts = read_texts(options.data)
+    if settings.engine == "vllm":
+        from benchmarks.partial.vllm import open_prompts  # vLLM is not everywhere
 
-
-class Prompts(ABC):
-    """An engine, and caches over it that link where it pays."""
-
-    name: ClassVar[str]
-    parts: LoadedModel
-
-    @abstractmethod
-    def captured(self, documents: Sequence[Sequence[Chunk]], needed: Sequence[Chunk]) -> KVStore:
-        """KV of the System segment and of these chunks, in RAM."""
-
-    @abstractmethod
-    def cache(self, store: KVStore, keep_missed: bool = False) -> ChunkCache:
-        """With the keeper of the parts."""
-
-    def first_token(
-        self, store: KVStore, segments: Sequence[Segment], linker: str, keep_missed: bool = False
-    ) -> Report:
-        with closing(self.cache(store, keep_missed).generate(segments, max_tokens=1, linker=linker)) as generation:
-            list(generation)
-            return generation.report
+        with open_prompts(settings, max(*options.tokens, 2 * ANSWER)) as prompts:
+            measure(prompts, texts, options, out)
+    else:
+        parts = load_torch_model(settings)
+        check_room(parts, max(options.tokens))
+        measure(TorchPrompts(parts), texts, options, out)
 
 
 @contextmanager

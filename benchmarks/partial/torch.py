@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
-from app.models.loading import TorchModel, load_torch_model
-from app.settings import Settings
+from app.models.loading import TorchModel
 from benchmarks.caches import capture, memory_cache
 from benchmarks.choices import CONTEXTS
-from benchmarks.corpus import with_cut
-from benchmarks.output import Row
-from benchmarks.partial import PartialBenchOptions
-from benchmarks.partial.measurement import CONTEXT, Prompts, measure
-from benchmarks.ttft.measurement import check_room
+from benchmarks.corpus import CONTEXT, with_cut
+from benchmarks.partial.prompts import Prompts
 from ragcache.cache import ChunkCache
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk
-
-
-def run(settings: Settings, texts: Sequence[str], options: PartialBenchOptions, out: Path | None) -> list[Row]:
-    parts = load_torch_model(settings)
-    check_room(parts, max(options.tokens))
-    return measure(TorchPrompts(parts), texts, options, out)
 
 
 class TorchPrompts(Prompts):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 from app.models.loading import VllmModel
 from app.settings import Settings
 from benchmarks.caches import capture
-from benchmarks.corpus import with_cut
-from benchmarks.output import Row
-from benchmarks.partial import PartialBenchOptions
-from benchmarks.partial.measurement import ANSWER, CONTEXT, Prompts, measure
+from benchmarks.corpus import CONTEXT, with_cut
+from benchmarks.partial.prompts import Prompts
 from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
 from ragcache.cache import ChunkCache
 from ragcache.store.base import KVStore
@@ -21,10 +19,11 @@ from ragcache.types import Chunk
 ROOM = 64  # beyond the longest prompt: what a template adds, and the answer
 
 
-def run(settings: Settings, texts: Sequence[str], options: PartialBenchOptions, out: Path | None) -> list[Row]:
-    context = max(*options.tokens, 2 * ANSWER) + ROOM
-    with open_vllm(settings, when="sooner", max_model_len=context, enable_prefix_caching=False) as parts:
-        return measure(VllmPrompts(parts), texts, options, out)
+@contextmanager
+def open_prompts(settings: Settings, tokens: int) -> Iterator[Prompts]:
+    """Of so many tokens at most."""
+    with open_vllm(settings, when="sooner", max_model_len=tokens + ROOM, enable_prefix_caching=False) as parts:
+        yield VllmPrompts(parts)
 
 
 class VllmPrompts(Prompts):

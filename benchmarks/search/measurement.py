@@ -20,13 +20,12 @@ from app.models import Models
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
-from benchmarks.corpus import prompt_chunks, read_texts, split_documents, with_cut
+from benchmarks.corpus import CONTEXT, QUESTION, check_room, prompt_chunks, read_texts, split_documents, with_cut
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.search import SearchBenchOptions
 from benchmarks.search.data import Topics, fill
 from benchmarks.timing import Case, check_tiers, first_token, median_ttft
-from benchmarks.ttft.measurement import CONTEXT, QUESTION, check_room
 from ragcache.report import Report
 from retriever import Hit, Vectors
 from retriever.searcher import Searcher

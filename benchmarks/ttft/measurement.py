@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from tqdm import tqdm
@@ -13,25 +12,23 @@ from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
 from benchmarks.choices import CONTEXTS
-from benchmarks.corpus import prompt_chunks, read_texts, split_documents, with_cut
+from benchmarks.corpus import CONTEXT, QUESTION, check_room, prompt_chunks, read_texts, split_documents, with_cut
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.timing import FLOOR, STOCK, Case, first_token, measured_rows
 from benchmarks.ttft import TtftBenchOptions
 from ragcache.cache import ChunkCache
-from ragcache.errors import ConfigError
 from ragcache.linking.baselines import Full
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment
-
-QUESTION = "What do these passages have in common?"
-CONTEXT = "document"
 
 
 def main(settings: Settings, options: TtftBenchOptions, out: Path) -> None:
     texts = read_texts(options.data)
     if settings.engine == "vllm":
-        import_module("benchmarks.ttft.vllm").run(settings, texts, options, out)
+        from benchmarks.ttft.vllm import run as run_vllm
+
+        run_vllm(settings, texts, options, out)
     else:
         run(load_torch_model(settings), texts, options, out)
 
@@ -49,11 +46,6 @@ def run(parts: TorchModel, texts: Sequence[str], options: TtftBenchOptions, out:
     told = {"context": CONTEXT, "codec": parts.settings.codec}
     publish(common_settings(parts) | options.settings() | told, rows, out)
     return rows
-
-
-def check_room(parts: TorchModel, tokens: int) -> None:
-    if tokens >= parts.engine.spec.max_tokens:
-        raise ConfigError(f"--tokens {tokens}: the model's context has {parts.engine.spec.max_tokens}")
 
 
 def _caches(
