@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("app", "benchmarks", "migrations", "ragcache", "retriever", "splitter", "ui")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+ITSELF = "itself"  # of a module that is imported whole
+Taken = Mapping[str, set[str]]  # names, by the module that they are taken from
+Graph = Mapping[str, Taken]  # by the module that takes them
 
 
 def named(path: Path) -> str:
@@ -29,54 +33,60 @@ def public_classes(path: Path) -> list[str]:
     return [node.name for node in parsed(path).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 
 
-def imports_at_start(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Those that run when the module is imported: not those of type checkers, nor those inside functions."""
-    waiting: list[ast.AST] = [*tree.body]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            waiting += node.orelse
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
-
-
 def imports_inside_functions(tree: ast.Module) -> int:
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     inside = {id(one) for node in functions for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom)}
     return len(inside)
 
 
-def import_graph(sources: list[Path]) -> dict[str, set[str]]:
-    """Which of the project's modules each one imports when it is imported itself."""
+def imports(tree: ast.Module, modules: Collection[str]) -> Taken:
+    """What is taken from which of the modules, wherever it is imported: for type checkers alone and in functions too.
+
+    Of `from package import name` it is the module of that name, where there is one, else the name from the package.
+    """
+    taken: defaultdict[str, set[str]] = defaultdict(set)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                taken[alias.name].add(ITSELF)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports name modules in full"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                taken[whole if whole in modules else node.module or ""].add(ITSELF if whole in modules else alias.name)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "import_module":
+            taken[ast.unparse(node.args[0]).strip("'")].add(ITSELF)
+    return {name: names for name, names in taken.items() if name in modules}
+
+
+def import_graph(sources: list[Path]) -> Graph:
+    """Of each of the project's modules what it takes from which others."""
     modules = {module(path): path for path in sources}
-    graph = {}
-    for name, path in modules.items():
-        found = set()
-        for node in imports_at_start(parsed(path)):
-            if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
-            else:
-                within = node.module or ""
-                found.update(
-                    whole if (whole := f"{within}.{alias.name}") in modules else within for alias in node.names
-                )
-        graph[name] = (found & modules.keys()) - {name}
-    return graph
+    graph = {name: imports(parsed(path), modules) for name, path in modules.items()}
+    return {name: {other: names for other, names in taken.items() if other != name} for name, taken in graph.items()}
 
 
-def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+def cycles(graph: Graph) -> list[list[str]]:
     """Groups of modules that import each other in a ring."""
     reached = {name: _reachable(graph, name) for name in graph}
     rings = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in graph}
     return sorted(list(ring) for ring in rings if len(ring) > 1)
 
 
-def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+def told(ring: list[str], graph: Graph) -> list[str]:
+    """Who takes what from whom within it."""
+    return [
+        f"{name} takes {', '.join(sorted(names))} from {other}"
+        for name in ring
+        for other, names in graph[name].items()
+        if other in ring
+    ]
+
+
+def _reachable(graph: Graph, start: str) -> set[str]:
     seen: set[str] = set()
     waiting = [start]
     while waiting:
-        waiting += graph[waiting.pop()] - seen - set(waiting)
+        waiting += graph[waiting.pop()].keys() - seen - set(waiting)
         seen.update(waiting)
     return seen

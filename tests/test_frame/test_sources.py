@@ -15,10 +15,7 @@ from tests.test_frame.sources import (
     ROOT,
     SOURCES,
     TESTS,
-    cycles,
     import_graph,
-    imports_at_start,
-    imports_inside_functions,
     module,
     named,
     parsed,
@@ -150,10 +147,6 @@ def test_imports_go_one_way() -> None:
     assert wrong == []
 
 
-def test_imports_never_go_round() -> None:
-    assert cycles(import_graph(SOURCES)) == []
-
-
 def test_imports_stand_at_the_top_but_for_what_is_slow() -> None:
     late = {
         (named(path), target)
@@ -262,17 +255,6 @@ def test_a_property_without_a_lock_would_be_seen(code: str) -> None:
 def test_a_long_function_would_be_seen() -> None:
     body = "    pass\n" * LONGEST_FUNCTION
     assert long_functions(ast.parse(f"def f():\n{body}")) == ["f (61 lines)"]
-
-
-def test_a_ring_of_imports_would_be_seen() -> None:
-    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}}) == [["b", "c"]]
-
-
-def test_what_is_imported_when_is_told_apart() -> None:
-    code = "import a\nif TYPE_CHECKING:\n    import b\nelse:\n    import c\ndef f():\n    import d\n"
-    tree = ast.parse(code)
-    assert {node.names[0].name for node in imports_at_start(tree)} == {"a", "c"}
-    assert imports_inside_functions(tree) == 1
 
 
 def test_a_repeated_place_would_be_seen() -> None:
