@@ -18,7 +18,8 @@ from ragcache.locks import LocksByKey
 from ragcache.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import COMPUTED
 from ragcache.scoring import Prefix
-from ragcache.store.base import RAM, Fetched, KVStore
+from ragcache.store.base import KVStore
+from ragcache.store.findings import RAM, Fetched
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 # A variant that is stored already and serves a chunk behind System and these; None where one is to be computed.

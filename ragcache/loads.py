@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ragcache.store.base import BUCKET, RAM
+from ragcache.store.findings import BUCKET, RAM
 
 LOAD_PRIOR = 1e-9  # seconds a byte, from a tier that nothing was read from yet
 LOAD_PRIORS = {BUCKET: 2e-8, RAM: 1e-11}  # over a network; by being found, since what is placed counts as that

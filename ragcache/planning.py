@@ -11,7 +11,8 @@ from ragcache.address import border_behind, check_border, is_prefix, lead_addres
 from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
 from ragcache.scoring import Prefix, Reuse, reuse_of
-from ragcache.store.base import Flaw, KVStore
+from ragcache.store.base import KVStore
+from ragcache.store.findings import Flaw
 from ragcache.types import Chunk, Segment, Span, System, VariantInfo, VariantKey
 
 logger = logging.getLogger(__name__)

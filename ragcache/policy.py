@@ -14,7 +14,7 @@ from ragcache.linking.base import Linker
 from ragcache.linking.focus import probes
 from ragcache.planning import Plan, PlannedChunk
 from ragcache.rates import Rates, Work
-from ragcache.store.base import RAM
+from ragcache.store.findings import RAM
 
 __all__ = ["LinkWhen", "Rates", "Terms", "Work", "first_pass", "plain_seconds", "worthwhile"]
 

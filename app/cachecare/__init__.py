@@ -25,7 +25,7 @@ from app.models import Models
 from app.settings import Settings
 from ragcache.address import system_address
 from ragcache.errors import PromptError
-from ragcache.store.base import BUCKET, Flaw, TierStats
+from ragcache.store.findings import BUCKET, Flaw, TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.store.frame import read_seen
 from ragcache.store.remote.bucket import Bucket

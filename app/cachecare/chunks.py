@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from app.library.kv import Shelf, current_identity, families_of, has_kv
 from app.models import Models
-from ragcache.store.base import RAM, KVStore, Tier
+from ragcache.store.base import KVStore, Tier
 from ragcache.store.disk import DiskTier
+from ragcache.store.findings import RAM
 from ragcache.store.folder import CacheFolder, engine_name
 
 

@@ -23,8 +23,8 @@ from app.library.catalog.serving_records import CacheTally
 from app.models import Models
 from ragcache.rates import Rates, Work
 from ragcache.report import COMPUTED, PREFIX, Report
-from ragcache.store.base import BUCKET, RAM
 from ragcache.store.disk import DiskTier
+from ragcache.store.findings import BUCKET, RAM
 
 WRITE_S = 5.0
 MOST = 20_000  # chunks, and moments of collections, that wait to be written; beyond them nothing new is counted

@@ -22,8 +22,8 @@ from app.library.kv import FileTally
 from app.library.pinning import pin_collection, unpin_collection
 from app.settings import Settings, parse_bytes
 from ragcache.errors import RemoteError
-from ragcache.store.base import TierStats
 from ragcache.store.eviction import order_names
+from ragcache.store.findings import TierStats
 
 if TYPE_CHECKING:
     from app.cachecare.warming import WarmingProgress

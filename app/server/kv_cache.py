@@ -23,8 +23,8 @@ from app.server import jobs
 from app.server.callers import Asking, Caller
 from app.server.jobs import JobCard
 from app.server.service import Service, Serving
-from ragcache.store.base import TierStats
 from ragcache.store.eviction import order_names
+from ragcache.store.findings import TierStats
 from ragcache.store.folder import CacheFolder
 
 router = APIRouter(tags=["KV cache"])

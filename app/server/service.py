@@ -31,7 +31,7 @@ from app.server.queueing import Turns
 from app.server.tracing import open_traces
 from app.settings import Settings
 from ragcache.errors import FAULTS, ConfigError
-from ragcache.store.base import TierStats
+from ragcache.store.findings import TierStats
 
 _log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from benchmarks.trace.oracles import ORACLES
 from benchmarks.trace.requests import Trace, TraceRequest, read_trace
 from benchmarks.trace.stored import StoredPassages
 from ragcache.errors import ConfigError
-from ragcache.store.base import RAM
 from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import ORDERS
+from ragcache.store.findings import RAM
 
 # Which of its passages were there, or in which tier; those that were not are there now.
 Found = Callable[[TraceRequest], Sequence[bool | str]]

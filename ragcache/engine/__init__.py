@@ -20,7 +20,8 @@ from ragcache.policy import Rates
 from ragcache.prefix_keeping import Prefixes
 from ragcache.report import Report
 from ragcache.sampling import FinishReason, Sampling, TokenLogprobs
-from ragcache.store.base import NO_ERA, Fetched, KVStore
+from ragcache.store.base import NO_ERA, KVStore
+from ragcache.store.findings import Fetched
 from ragcache.together import Together
 from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids
 

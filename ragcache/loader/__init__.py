@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from ragcache.store.base import BUCKET, KVStore, OpenEntry
+from ragcache.store.base import KVStore, OpenEntry
+from ragcache.store.findings import BUCKET
 from ragcache.store.nearness import AT
 from ragcache.types import Origin, Variant, VariantKey
 

@@ -11,7 +11,8 @@ from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.reading import Pace
 from ragcache.loader.threads import DiskThreads
 from ragcache.rates import Rates, Work
-from ragcache.store.base import RAM, KVStore
+from ragcache.store.base import KVStore
+from ragcache.store.findings import RAM
 
 MARGIN = 0.95  # of what Cake takes: predictions err by some percent, and what it computes is exact
 FIRST = 0.1  # of the layers, about as many as are read at once

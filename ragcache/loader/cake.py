@@ -27,7 +27,8 @@ from ragcache.loader.sequential import Patience, given_up
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
-from ragcache.store.base import RAM, KVStore
+from ragcache.store.base import KVStore
+from ragcache.store.findings import RAM
 from ragcache.store.nearness import Beyond
 
 DEPTH = READERS  # pieces of a prompt that are read at a time

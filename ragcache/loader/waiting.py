@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ragcache.loader import SegmentPiece
 from ragcache.rates import Rates, Work
-from ragcache.store.base import BUCKET
+from ragcache.store.findings import BUCKET
 
 
 class Waiting:

@@ -4,65 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ragcache.address import lead_address, prefix_name
 from ragcache.store.budgets import BudgetedTier, Resizable
+from ragcache.store.findings import Fetched, Flaw, TierStats
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
 if TYPE_CHECKING:
     import torch
 
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
-RAM = "ram"  # the name of the tier that has nothing to wait for
-BUCKET = "bucket"  # and of the one that is farthest
 NO_ERA = 0  # in which nothing is kept
 ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """A variant and what it took to bring it."""
-
-    variant: Variant
-    tier: str  # where it was found
-    nbytes: int  # read there
-    seconds: float
-
-
-@dataclass(frozen=True)
-class TierStats:
-    tier: str
-    entries: int
-    nbytes: int
-    budget: int | None  # bytes; None is unbounded
-    hits: int  # entries that were opened: one whose body is bad then is among them
-    misses: int
-    evictions: int
-    quarantined: int
-    displaced: int = 0  # variants that newer ones of the same chunk took the place of
-    declined: int = 0  # that were worth less than what would have had to go
-
-    @property
-    def crowded_out(self) -> int:
-        """What went for something else, or was not taken in for it."""
-        return self.evictions + self.declined
-
-
-@dataclass(frozen=True)
-class Flaw:
-    """An entry that was found bad."""
-
-    where: str
-    reason: str
 
 
 class OpenEntry(ABC):
     """A variant where its tier keeps it, to be read whole or in parts: some layers of a block of tokens. Threads may
     read parts at once, in any order, until it is closed, which its `with` does.
+
     What is given out is shared: nobody writes it. Reading waits for a disk, so who must not wait leaves it to a loader,
     and raises as `KVStore.get` does. Whoever reads parts asks for the `origin` first: it looks at the ids.
     """
@@ -105,6 +67,7 @@ class KVStore(Resizable):
 
     The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them, and the
     lineage says what that has lost: tiers and processes may hold copies of one key that differ in it.
+
     All methods raise StoreError when the tier itself fails (unreadable folder).
     A returned variant is shared: nobody writes its tensors. An entry is visible whole or not at all.
     """
@@ -159,10 +122,13 @@ class KVStore(Resizable):
     def put(self, variant: Variant, *, wanted: bool = False) -> bool:
         """Keep a variant, replacing one of the same key, and evict unpinned ones to stay within the budget -> whether
         it is kept.
+
         Of a chunk behind a System segment `most_variants` are kept: another one takes the place of the first in the
         order of eviction, but of none that is pinned and not of the one without context.
+
         Where the order of eviction finds what would have to go more useful, it is not kept, and counted as declined,
         unless it is `wanted`: by somebody who asked for it to be kept, and not by an answer that lacked it.
+
         Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
         """
 
@@ -246,6 +212,7 @@ class KVStore(Resizable):
     @abstractmethod
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         """Keep an entry from being evicted, for as long as that is; or let go of it.
+
         It stays while any owner pins it. A key may be pinned before its entry is put; a pin outlives a replacement, and
         all end with `delete`. Raises ConfigError for an owner that is no UTF-8, and seconds beyond a hundred years.
         """

@@ -19,7 +19,7 @@ from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.host import private_folder
 from ragcache.store.background import Background
 from ragcache.store.bad_files import BadFiles
-from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, OpenEntry, Tier
 from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.codec import open_codec
 from ragcache.store.disk_budget import DiskBudget, TierCounts
@@ -28,6 +28,7 @@ from ragcache.store.entry import EntryReader, FileEntry, KnownForms, body_nbytes
 from ragcache.store.eviction.base import EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import VARIANTS
+from ragcache.store.findings import Flaw, TierStats
 from ragcache.store.folder import BadFile
 from ragcache.store.format import Header
 from ragcache.store.frame import InfoCache, seen_of

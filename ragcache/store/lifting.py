@@ -9,8 +9,9 @@ from contextlib import suppress
 from math import prod
 
 from ragcache.errors import CorruptEntry, ForeignEntry
-from ragcache.store.base import RAM, KVStore, OpenEntry
+from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.disk import DiskTier
+from ragcache.store.findings import RAM
 from ragcache.store.ram import RamTier
 from ragcache.store.tiered import ram_of, rises
 from ragcache.types import VariantInfo

@@ -9,12 +9,13 @@ from itertools import count, islice
 from ragcache.address import behind_another_system, is_prefix
 from ragcache.errors import StoreError
 from ragcache.host import BriefLock
-from ragcache.store.base import ELSEWHERE, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, NO_ERA, OpenEntry, Tier
 from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder
 from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import VARIANTS, Lesser, displaced, first_of, victims
+from ragcache.store.findings import RAM, Flaw, TierStats
 from ragcache.store.held import HeldEntry, compact, footprint
 from ragcache.store.pins import Pins, check_pin
 from ragcache.store.residents import Place, Resident, RoomFound, place_of

@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 
 from ragcache.errors import ConfigError, StoreError
-from ragcache.store.base import ELSEWHERE, KV, Flaw, KVStore, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, KV, KVStore, OpenEntry, Tier
 from ragcache.store.budgets import BudgetedTier
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
 from ragcache.store.disk_room import Floor
 from ragcache.store.eviction import VARIANTS, EvictionOrder, check_variants, open_orders
+from ragcache.store.findings import Flaw, TierStats
 from ragcache.store.ram import RamTier
 from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
 

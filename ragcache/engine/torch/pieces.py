@@ -15,7 +15,7 @@ from ragcache.loader import SYSTEM, Delivery, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.policy import Rates, Work, first_pass
 from ragcache.report import Report
-from ragcache.store.base import BUCKET
+from ragcache.store.findings import BUCKET
 from ragcache.timeline import COMPUTE, LOAD, PLACE
 from ragcache.types import Span
 

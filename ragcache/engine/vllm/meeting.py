@@ -15,7 +15,7 @@ from ragcache.loader.expectation import Expectation, doubt, expected
 from ragcache.loader.threads import Clock
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
-from ragcache.store.base import RAM
+from ragcache.store.findings import RAM
 
 Seconds = Callable[[Positions, int], float]  # that rows take, in slices of so many
 

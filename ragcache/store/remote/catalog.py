@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from time import monotonic
 
 from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, NewerEntry, RemoteError, UnreadableObject
-from ragcache.store.base import BUCKET, Flaw
 from ragcache.store.entry import EntryReader, KnownForms
 from ragcache.store.eviction import VARIANTS
+from ragcache.store.findings import BUCKET, Flaw
 from ragcache.store.frame import Fetch
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.heads import from_head

@@ -14,16 +14,17 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from ragcache.address import is_prefix, lead_address
 from ragcache.errors import StoreError
-from ragcache.store.base import BUCKET, Flaw, KVStore, OpenEntry, Tier, TierStats
-from ragcache.store.budgets import BudgetedTier
+from ragcache.store.base import KVStore, OpenEntry, Tier
 from ragcache.store.disk import DiskTier
 from ragcache.store.entry import KnownForms
 from ragcache.store.eviction import EvictionOrder
 from ragcache.store.eviction.fifo import first_come
+from ragcache.store.findings import BUCKET, Flaw
 from ragcache.store.format import Header
 from ragcache.store.held import HeldEntry
 from ragcache.store.layout import FolderLayout
 from ragcache.store.nearness import AT, Beyond
+from ragcache.store.over import StoreOver
 from ragcache.store.remote.arrivals import Arrivals
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.catalog import BucketCatalog, RemoteEntry
@@ -41,7 +42,7 @@ AHEAD = 64  # families that are asked for together
 _log = logging.getLogger(__name__)
 
 
-class SharedStore(KVStore):
+class SharedStore(StoreOver):
     """What it pins, trims, counts and verifies lies here: what is in the bucket `sweep.usage` counts."""
 
     def __init__(
@@ -59,15 +60,26 @@ class SharedStore(KVStore):
         the bucket's own rules; `order`: what goes first there. `heads`: that `local` brings. `patience_s`: for what
         another process has planned.
         """
-        self._local, self._disk, self._faster, self._patience_s = local, disk, faster, patience_s
-        self._bucket, self._budget = bucket, budget
-        self._forms, self.most_variants = KnownForms(), local.most_variants
+        super().__init__(local)
+        self._disk, self._faster = disk, faster
+        self._bucket = bucket
+        self._patience_s = patience_s
+        self._forms = KnownForms()
         self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms, self.most_variants)
-        self._journal, self._record = Journal(disk.root, bucket.url), UseRecord(disk.root, bucket.url)
+        self._journal = Journal(disk.root, bucket.url)
+        self._record = UseRecord(disk.root, bucket.url)
         self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep, heads)
         self._counts = heads is None or not heads.start  # of ranks that each bring their heads, one
-        uses, layout = SharedUses(bucket, self._record), FolderLayout(disk.root)
-        self._courier = Courier(bucket, self._catalog, self._journal, layout, uses, budget, order, self.most_variants)
+        self._courier = Courier(
+            bucket,
+            self._catalog,
+            self._journal,
+            FolderLayout(disk.root),
+            SharedUses(bucket, self._record),
+            budget,
+            order,
+            self.most_variants,
+        )
         self._process = os.getpid()
         self._met = deque[Flaw](maxlen=AHEAD)  # of looks ahead, which nobody was told of
         self._nearing = Nearing(self._arrivals, self._far)
@@ -75,7 +87,7 @@ class SharedStore(KVStore):
             self._courier.wake()
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
-        self._local.expect(form, fingerprint)
+        self._inner.expect(form, fingerprint)
         self._forms.know(form, fingerprint)
 
     @property
@@ -89,13 +101,13 @@ class SharedStore(KVStore):
         for family in list(dict.fromkeys(families))[:AHEAD]:
             with suppress(StoreError):  # whoever looks it up is told
                 flaws = list[Flaw]()
-                if not self._local.variants(family, flaws):
+                if not self._inner.variants(family, flaws):
                     self._catalog.look(family)
                 self._met.extend(flaws)
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         """The bucket's where there are none nearer: it is waited for, so long in all for what is looked up ahead."""
-        infos = self._local.variants(family, flaws)
+        infos = self._inner.variants(family, flaws)
         if flaws is not None:
             flaws += [flaw for flaw in self._take_met() if flaw not in flaws]
         if infos or self._is_child:
@@ -104,9 +116,6 @@ class SharedStore(KVStore):
         if flaws is not None:
             flaws += self._flaws()
         return [entry.info for entry in found]
-
-    def nearby(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
-        return self._local.nearby(family, flaws)
 
     def _remote(self, family: str, *, ask: bool = True, patience_s: float | None = None) -> list[RemoteEntry]:
         """What it has of a family, but for what has gone here or was late; as far as is known if it does not `ask`."""
@@ -125,12 +134,6 @@ class SharedStore(KVStore):
     def _flaws(self) -> list[Flaw]:
         return [*self._catalog.take_flaws(), *(Flaw(self._bucket.url, one) for one in self._bucket.take_told())]
 
-    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
-        return self._local.elsewhere(key, flaws)
-
-    def everywhere(self, key: VariantKey) -> list[VariantKey]:
-        return self._local.everywhere(key)
-
     def open(self, key: VariantKey) -> OpenEntry | None:
         return self._opened(key, None)
 
@@ -148,7 +151,7 @@ class SharedStore(KVStore):
             self._courier.wake()
 
     def _found(self, key: VariantKey, patience_s: float | None) -> OpenEntry | None:
-        if (entry := self._local.open(key)) is not None or is_prefix(key):
+        if (entry := self._inner.open(key)) is not None or is_prefix(key):
             return entry
         if AT.disk:
             raise Beyond
@@ -171,7 +174,7 @@ class SharedStore(KVStore):
         """On the disk as it came, and in the faster tiers; not what was deleted here meanwhile."""
         try:
             with ExitStack() as last:
-                last.callback(lambda: self._has_gone(variant) and self._local.delete(variant.key))
+                last.callback(lambda: self._has_gone(variant) and self._inner.delete(variant.key))
                 for tier in self._faster:  # first: they serve where the disk is full
                     tier.offer(variant)
                 self._disk.take_in(header, [data])
@@ -179,7 +182,7 @@ class SharedStore(KVStore):
             _log.warning("not kept on the disk: %s", error)
 
     def put(self, variant: Variant, *, wanted: bool = False) -> bool:
-        kept = self._local.put(variant, wanted=wanted)
+        kept = self._inner.put(variant, wanted=wanted)
         if not kept or is_prefix(variant.key):  # of somebody's conversation, which comes back here if it does
             return kept
         self._count(variant.key)
@@ -191,37 +194,25 @@ class SharedStore(KVStore):
         self._courier.wake()
         return kept
 
-    def era(self) -> int:
-        return self._local.era()
-
-    def end_era(self) -> None:
-        self._local.end_era()
-
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
-        if (entry := self._local.at_hand(key)) is not None:
+        if (entry := self._inner.at_hand(key)) is not None:
             self._count(key)
         return entry
 
     def use(self, key: VariantKey) -> None:
         self._count(key)
-        self._local.use(key)
+        self._inner.use(key)
 
     def credit(self, key: VariantKey, worth: float) -> None:
         if self._counts and not self._is_child:
             self._record.credit(key, worth)
-        self._local.credit(key, worth)
-
-    def renew(self, key: VariantKey) -> None:
-        self._local.renew(key)
-
-    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
-        self._local.trim(fingerprint, share, more)
+        self._inner.credit(key, worth)
 
     def delete(self, key: VariantKey) -> bool:
         there = any(entry.info.key == key for entry in self._remote(key.family, ask=False))
         self._record.forget([key.digest])
         with self._dropping(entry_task(Kind.DELETE, key)):
-            return self._local.delete(key) or there
+            return self._inner.delete(key) or there
 
     def drop_chunk(
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
@@ -230,26 +221,23 @@ class SharedStore(KVStore):
         key = lead_address(fingerprint, system, chunk, border)
         everywhere = [RemoteTask(Kind.CHUNK, (border, chunk))] if elsewhere else []
         with self._dropping(RemoteTask(Kind.FAMILY, (key.family,)), *everywhere):
-            self._forget({key.family: ()}, self._local.everywhere(key) if elsewhere else ())
-            return self._local.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
+            self._forget({key.family: ()}, self._inner.everywhere(key) if elsewhere else ())
+            return self._inner.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
 
     def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
         with self._dropping(*(RemoteTask(Kind.FAMILY, (one, *sorted(stay))) for one, stay in families.items())):
             self._forget(families)
-            return self._local.drop_families(families)
+            return self._inner.drop_families(families)
 
     def _forget(self, families: Mapping[str, Collection[str]], others: Sequence[VariantKey] = ()) -> None:
         """Uses of what goes here."""
-        found = ((info.key.digest, stay) for one, stay in families.items() for info in self._local.variants(one))
+        found = ((info.key.digest, stay) for one, stay in families.items() for info in self._inner.variants(one))
         self._record.forget([*(one for one, stay in found if one not in stay), *(key.digest for key in others)])
-
-    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
-        return self._local.seeing(chunks)
 
     def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """What went here: the bucket is told, and not waited for."""
         with self._dropping(*(RemoteTask(Kind.TRACES, (chunk,)) for chunk in chunks)):
-            gone = self._local.drop_seeing(chunks)
+            gone = self._inner.drop_seeing(chunks)
         self._record.forget(key.digest for key in gone)
         return gone
 
@@ -265,21 +253,6 @@ class SharedStore(KVStore):
             finally:
                 yield
 
-    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
-        self._local.pin(key, pinned, owner=owner, seconds=seconds)
-
-    def tiers(self) -> Sequence[BudgetedTier]:
-        return self._local.tiers()
-
-    def stats(self) -> Sequence[TierStats]:
-        return self._local.stats()
-
-    def verify(self) -> list[Flaw]:
-        return self._local.verify()
-
-    def check_integrity(self) -> None:
-        self._local.check_integrity()
-
     def settle(self, seconds: float) -> bool:
         """Wait until what has come is kept, and so long for the bucket to be told; says whether it is told all."""
         self._arrivals.settle()
@@ -292,7 +265,7 @@ class SharedStore(KVStore):
             done = self.settle(CLOSING_S)
         finally:
             self._courier.close()
-            self._local.close()
+            self._inner.close()
             self._bucket.close()
         if not done:
             told = "the bucket %s is not told all yet, %d changes wait, and will be when this cache is open again"

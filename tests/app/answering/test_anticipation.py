@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
-from ragcache.store.base import RAM
+from ragcache.store.findings import RAM
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ragcache.report import COMPUTED
-from ragcache.store.base import Flaw, OpenEntry
+from ragcache.store.base import OpenEntry
+from ragcache.store.findings import Flaw
 from ragcache.store.ram import RamTier
 from ragcache.types import Segment, VariantInfo, VariantKey
 from tests.equivalence.vllm.conftest import OpenPair, Pair

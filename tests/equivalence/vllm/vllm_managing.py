@@ -18,7 +18,7 @@ from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.linking import make_linker
 from ragcache.loader import Block
 from ragcache.plan_errors import FEWEST
-from ragcache.store.base import RAM
+from ragcache.store.findings import RAM
 from ragcache.types import Segment
 from tests.app.drifting import QUESTION, level_of, need_few
 from tests.app.filling import fill

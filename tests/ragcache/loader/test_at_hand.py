@@ -18,7 +18,8 @@ from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.planning import first_address, plan_prompt
 from ragcache.store import open_store
-from ragcache.store.base import RAM, KVStore
+from ragcache.store.base import KVStore
+from ragcache.store.findings import RAM
 from tests.cold_prompts import ALL, LIMIT_S, Gate, ingested, prompt
 from tests.tiny import Tiny
 

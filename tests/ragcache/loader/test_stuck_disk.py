@@ -15,7 +15,7 @@ from ragcache.loader.cake import CakeLoader
 from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import LATE, LATE_ONES, SequentialLoader
 from ragcache.loader.threads import DiskThreads
-from ragcache.store.base import BUCKET
+from ragcache.store.findings import BUCKET
 from ragcache.store.nearness import AT, Beyond
 from ragcache.types import VariantKey
 from tests.loaders import known_rates

@@ -17,7 +17,7 @@ import torch
 
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.store import DiskTier
-from ragcache.store.base import Flaw
+from ragcache.store.findings import Flaw
 
 
 @pytest.fixture

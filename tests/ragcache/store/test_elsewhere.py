@@ -10,7 +10,8 @@ import pytest
 
 from ragcache.address import behind_another_system
 from ragcache.store import DiskTier
-from ragcache.store.base import ELSEWHERE, Flaw, KVStore
+from ragcache.store.base import ELSEWHERE, KVStore
+from ragcache.store.findings import Flaw
 from ragcache.store.index import ELSEWHERE as QUERY
 from ragcache.types import Variant, VariantKey
 from tests.ragcache.store.conftest import StoreOfKind, build_variant

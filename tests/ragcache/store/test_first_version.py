@@ -14,8 +14,8 @@ import torch
 from ragcache.address import untold_lineage
 from ragcache.errors import CorruptEntry, NewerEntry, StoreError
 from ragcache.store import DiskTier
-from ragcache.store.base import Flaw
 from ragcache.store.codec import CODECS
+from ragcache.store.findings import Flaw
 from ragcache.store.index_parts import VERSION
 from tests.ragcache.store.test_format import first_version, header_of, packed, read_back, sections, with_header
 

@@ -14,9 +14,9 @@ import pytest
 
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store import DiskTier
-from ragcache.store.base import Flaw
 from ragcache.store.codec.raw import RawCodec
 from ragcache.store.entry import pack
+from ragcache.store.findings import Flaw
 from ragcache.types import KVForm
 from tests.ragcache.store.test_format import first_version, framed, header_of, packed, read_back, with_header
 

@@ -11,8 +11,8 @@ import pytest
 from ragcache.address import prefix_name
 from ragcache.errors import ConfigError, StoreError
 from ragcache.store import DiskTier, RamTier, open_store
-from ragcache.store.base import RAM
 from ragcache.store.eviction import VARIANTS
+from ragcache.store.findings import RAM
 from ragcache.store.held import footprint
 from ragcache.store.pins import Pins
 from ragcache.store.tiered import TieredStore

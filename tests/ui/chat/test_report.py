@@ -9,7 +9,7 @@ import pytest
 import ui.chat
 from ragcache.report import COMPUTED, PREFIX
 from ragcache.store import DiskTier
-from ragcache.store.base import BUCKET, RAM
+from ragcache.store.findings import BUCKET, RAM
 from ui.chat.report import TIERS, bar
 
 

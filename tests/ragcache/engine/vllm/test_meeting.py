@@ -20,7 +20,8 @@ from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.planning import plan_prompt
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
-from ragcache.store.base import RAM, KVStore
+from ragcache.store.base import KVStore
+from ragcache.store.findings import RAM
 from tests.loaders import known_rates
 from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, QUESTION, SYSTEM, MakeScheduler, Worker, arrive, run
 from tests.tiny import Tiny

@@ -11,7 +11,8 @@ from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Failed
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.policy import Rates, Work
-from ragcache.store.base import Flaw, KVStore
+from ragcache.store.base import KVStore
+from ragcache.store.findings import Flaw
 from ragcache.store.ram import RamTier
 from ragcache.types import VariantInfo
 from tests.ragcache.engine.vllm.conftest import (

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from ragcache.errors import ConfigError, CorruptEntry, RemoteError, StoreError
-from ragcache.store.base import Flaw
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import pack
 from ragcache.store.eviction import VARIANTS
+from ragcache.store.findings import Flaw
 from ragcache.store.frame import PREFIX
 from ragcache.store.remote import arrivals, catalog, heads
 from ragcache.store.remote.bucket import Bucket, _reason

@@ -11,7 +11,7 @@ import pytest
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import RemoteError
-from ragcache.store.base import Flaw
+from ragcache.store.findings import Flaw
 from ragcache.store.remote import arrivals, catalog
 from ragcache.store.remote import store as module
 from ragcache.store.remote.arrivals import Arrival

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ragcache.errors import RemoteError, StoreError
-from ragcache.store.base import Flaw
+from ragcache.store.findings import Flaw
 from ragcache.store.remote import arrivals, bucket, catalog
 from ragcache.store.remote import store as store_module
 from ragcache.store.remote.health import LONGEST_PAUSE_S, PAUSE_S, Health

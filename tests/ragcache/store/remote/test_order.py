@@ -52,7 +52,7 @@ def test_a_deletion_is_written_down_though_what_goes_here_cannot_be_looked_up(
         raise StoreError("the index cannot be read")
 
     for looked in ("variants", "everywhere"):
-        monkeypatch.setattr(store._local, looked, unreadable)
+        monkeypatch.setattr(store._inner, looked, unreadable)
     key = variant.key
     with pytest.raises(StoreError):
         store.drop_chunk(key.fingerprint, key.system, key.chunk, elsewhere=True)

@@ -12,9 +12,9 @@ import torch
 
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
-from ragcache.store.base import BUCKET
 from ragcache.store.codec import CODECS
 from ragcache.store.eviction import VARIANTS
+from ragcache.store.findings import BUCKET
 from ragcache.store.remote.journal import Kind
 from ragcache.types import Variant
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, names_in, object_of, settled

@@ -11,7 +11,7 @@ import pytest
 from obstore.exceptions import GenericError
 
 from ragcache.errors import RemoteError, UnreadableObject
-from ragcache.store.base import Flaw
+from ragcache.store.findings import Flaw
 from ragcache.store.remote import bucket
 from ragcache.store.remote import store as store_module
 from ragcache.store.remote.health import ALL_REFUSED, Health

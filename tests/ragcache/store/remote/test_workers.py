@@ -18,8 +18,8 @@ from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.store import open_store
-from ragcache.store.base import BUCKET
 from ragcache.store.codec import CODECS
+from ragcache.store.findings import BUCKET
 from ragcache.store.nearness import AT
 from ragcache.types import Variant
 from tests.buckets import Proxy, S3Bucket
