@@ -19,6 +19,7 @@ from app.env_file import read_env_file
 from ragcache.errors import ConfigError
 from ragcache.host import disk_size
 from ragcache.records import FOLDER, Records
+from ragcache.store.defaults import CODEC, ORDER, RAM_BYTES
 from ragcache.store.eviction import MOST_VARIANTS, VARIANTS
 
 PREFIX = "RAGCACHE_"
@@ -130,13 +131,13 @@ class Settings(BaseSettings):
     top_p: float | None = Field(default=None, gt=0, le=1)
     sampling_top_k: int | None = Field(default=None, ge=0)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
-    ram_bytes: Bytes = 4 * 1024**3
+    ram_bytes: Bytes = RAM_BYTES
     disk_bytes: Bytes = 32 * 1024**3
     kv: KvMode = "auto"
     remote: str = ""
     remote_bytes: Bytes | None = None
-    codec: Name = "bf16"
-    eviction: Name = "value"
+    codec: Name = CODEC
+    eviction: Name = ORDER
     variants: int = Field(default=VARIANTS, ge=1, le=MOST_VARIANTS)
     linker: Name = "auto"
     link_when: Literal["sooner", "always"] = "sooner"

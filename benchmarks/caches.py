@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # a benchmark of ragcache alone runs where the application's 
 
 def memory_cache(parts: TorchModel, context: str) -> ChunkCache:
     """An empty cache in RAM. The linker is given with each prompt."""
-    store = open_store(None, None, None, parts.settings.codec)
+    store = open_store(codec=parts.settings.codec)
     return ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[context], keep_missed=False)
 
 

@@ -44,7 +44,7 @@ def open_vllm(settings: Settings, *, when: LinkWhen = "always", **options: Any) 
 
 def empty_store(settings: Settings) -> KVStore:
     """In RAM."""
-    return open_store(None, None, None, settings.codec)
+    return open_store(codec=settings.codec)
 
 
 def vllm_cache(engine: VllmEngine, store: KVStore, context: str, keeper: Keeper | None = None) -> ChunkCache:

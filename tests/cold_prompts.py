@@ -29,7 +29,7 @@ ANSWER = 4  # tokens
 
 def ingested(tiny: Tiny, folder: Path, context: int = ALL, codec: str = "raw") -> KVStore:
     """With a context of all chunks, the KV of the document in order is exact."""
-    store = open_store(folder, 0, None, codec)
+    store = open_store(folder, ram_bytes=0, codec=codec)
     cache = ChunkCache(tiny.engine, store, context_chunks=context)
     store.put(cache.system_variant(LEAD))
     assert len(list(cache.ingest(LEAD, DOCUMENT))) == ALL

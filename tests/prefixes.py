@@ -33,7 +33,7 @@ def cache_over(engine: TorchEngine, store: KVStore, loader: Loader | None = None
 
 
 def disk(folder: Path, codec: str = "raw") -> KVStore:
-    return open_store(folder, 0, None, codec)
+    return open_store(folder, ram_bytes=0, codec=codec)
 
 
 def said(cache: ChunkCache, *segments: Segment, tokens: int = DEPTH) -> tuple[tuple[int, ...], Report]:

@@ -76,7 +76,7 @@ def measured_soundness(model: LoadedModel, linker: Linker) -> Soundness | None:
     if longest > model.engine.spec.max_tokens:
         return None
     try:
-        with model.beside(open_store(None, ROOM, 0, "raw"), linker) as cache:
+        with model.beside(open_store(ram_bytes=ROOM, disk_bytes=0, codec="raw"), linker) as cache:
             verdict = None if cache is None else _measured(model, cache, documents, prompts)
     except FAULTS as error:  # a model that cannot be checked serves all the same
         log.warning("whether linking works on this model could not be found out: %s", reason_of(error))

@@ -84,7 +84,7 @@ def check_vllm_engine(settings: Settings) -> list[Finding]:
     """Whether it starts, captures, and answers from what it captured as it answers without."""
     found = [Finding("vllm", True, check_vllm(settings))]
     always = settings.model_copy(update={"link_when": "always"})  # whether it is sooner is not the question
-    same, reused, where = _answers(always, open_store(None, None, None, "raw"))
+    same, reused, where = _answers(always, open_store(codec="raw"))
     return [*found, Finding("engine: linked as computed", same and reused, where)]
 
 

@@ -99,7 +99,7 @@ class LoadedModel:
 
     def bare_cache(self) -> ChunkCache:
         """It computes every prompt in full; its store has room for System segments and is gone with the process."""
-        store = open_store(None, OF_SYSTEMS, None, self.settings.codec, order=self.settings.eviction)
+        store = open_store(ram_bytes=OF_SYSTEMS, codec=self.settings.codec, order=self.settings.eviction)
         return self.cache(store, "full", keep_missed=False)
 
     @contextmanager
@@ -267,9 +267,9 @@ def load_store(settings: Settings, *, evicts: bool = True, floor: Floor | None =
     """
     return open_store(
         settings.kv_folder,
-        settings.ram_bytes,
-        settings.disk_bytes,
-        settings.codec,
+        ram_bytes=settings.ram_bytes,
+        disk_bytes=settings.disk_bytes,
+        codec=settings.codec,
         order=settings.eviction,
         disk_floor=settings.disk_floor if floor is None else floor,
         evicts=evicts,

@@ -51,7 +51,7 @@ def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
     from ragcache.engine.vllm.engine import VllmEngine
 
     device = resolve_device(settings)
-    store = open_store(None, 1, None, settings.codec, order=settings.eviction)
+    store = open_store(ram_bytes=1, codec=settings.codec, order=settings.eviction)
     # The codec tells which KV is exact to the last bit, so that others may share it.
     linking = {
         "codec": settings.codec,

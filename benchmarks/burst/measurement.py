@@ -61,7 +61,7 @@ def run(
         chunks = prompt_chunks(parts.template, documents, options.tokens, QUESTION, options.seed)
         for kind in options.kinds:
             with bench_folder(parts.settings.cache_dir) as folder:
-                disk = open_store(folder, 0, None, parts.settings.codec)
+                disk = open_store(folder, ram_bytes=0, codec=parts.settings.codec)
                 for variant in captured(parts, documents, chunks, kind):
                     disk.put(variant)
                 burst = Burst(parts, documents, chunks, disk, kind, options)

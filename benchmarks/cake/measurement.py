@@ -108,7 +108,7 @@ def stored(
     folder: Path,
 ) -> ColdStore:
     """The KV of the chunks: each behind all before it in the prompt, or behind its neighbours in its document."""
-    disk, ram = open_store(folder, 0, None, codec), open_store(None, None, None, codec)
+    disk, ram = open_store(folder, ram_bytes=0, codec=codec), open_store(codec=codec)
     for variant in captured(parts, kind, documents, chunks):
         disk.put(variant)
         ram.put(variant)

@@ -89,7 +89,7 @@ def _prompts(parts: VllmModel, texts: Sequence[str], options: CakeBenchOptions) 
 def _stored(
     parts: VllmModel, documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk], codec: str, folder: Path
 ) -> ColdStore:
-    disk, ram = open_store(folder, 0, None, codec), open_store(None, None, None, codec)
+    disk, ram = open_store(folder, ram_bytes=0, codec=codec), open_store(codec=codec)
     for variant in captured(parts, documents, chunks):
         disk.put(variant)
         ram.put(variant)

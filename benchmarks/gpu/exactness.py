@@ -125,7 +125,7 @@ def _checked(load: Load, dtype: torch.dtype, seed: int) -> Iterator[Row]:
 def _compared(engine: TorchEngine, forward: Forward, seed: int) -> Iterator[Row]:
     drawn = RandomIds(engine.spec.vocabulary, seed)
     system, question, document = drawn.system(9), drawn.question(QUESTION), drawn.chunks(240, 40)
-    cache = ChunkCache(engine, open_store(None, None, None, "raw"), "naive", context_chunks=CONTEXT, keep_missed=False)
+    cache = ChunkCache(engine, open_store(codec="raw"), "naive", context_chunks=CONTEXT, keep_missed=False)
     list(cache.ingest(system, document))
     known, mixed = document[: CONTEXT + 1], [document[place] for place in (3, 0, 5, 1)]
     cases: dict[str, tuple[str, Sequence[Segment]]] = {

@@ -53,7 +53,7 @@ def measure(name: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
         cached = partial(ChunkCache, engine, context_chunks=CONTEXTS["document"], keep_missed=False)
         ram, disk = (
             cached(store, Full(), loader=SequentialLoader(threads))
-            for store in (open_store(None, None, None, codec), open_store(Path(folder), 0, None, codec))
+            for store in (open_store(codec=codec), open_store(Path(folder), ram_bytes=0, codec=codec))
         )
         gauge(engine, rates := Rates())
         served = cached(ram.store, Full(), loader=CakeLoader(threads), rates=rates)

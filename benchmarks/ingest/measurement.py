@@ -99,7 +99,7 @@ class Bench:
             behind = cache.kvgen.system(system)
 
             def ingest() -> IngestResult:
-                fresh = open_store(self._place("kv"), 0, None, self.settings.codec)
+                fresh = open_store(self._place("kv"), ram_bytes=0, codec=self.settings.codec)
                 models.store = fresh
                 models.cache = models.language.cache(fresh)
                 return self._ingest(library, models, docs, kv=True)

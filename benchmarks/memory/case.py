@@ -41,7 +41,13 @@ def _run(task: dict[str, Any], parts: TorchModel) -> tuple[int, int]:
     settings = parts.settings
     ram = 0 if task["case"] == "ingest" else settings.ram_bytes
     # Within the disk budget of the settings, so old chunks may have gone when the document is through.
-    store = open_store(Path(task["folder"]), ram, settings.disk_bytes, settings.codec, order=settings.eviction)
+    store = open_store(
+        Path(task["folder"]),
+        ram_bytes=ram,
+        disk_bytes=settings.disk_bytes,
+        codec=settings.codec,
+        order=settings.eviction,
+    )
     cache = parts.cache(store)
     chunks, system = _document(parts, task["megabytes"]), parts.template.system()
     if task["case"] == "ingest":

@@ -100,7 +100,7 @@ def _captured(parts: TorchModel, chunk: Chunk) -> Variant:
 
 
 def _place(tier: str, codec: str | None, folder: Path, variant: Variant) -> TierPlace:
-    store = open_store(None, None, None, LOSSLESS) if codec is None else open_store(folder, 0, None, codec)
+    store = open_store(codec=LOSSLESS) if codec is None else open_store(folder, ram_bytes=0, codec=codec)
     store.put(variant)
     return TierPlace(store, partial(forget_pages, folder) if tier == DISK else lambda: None)
 

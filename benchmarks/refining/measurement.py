@@ -111,7 +111,7 @@ def _filled(
     """By system. The documents are computed once."""
     opened = {}
     for name in options.systems:
-        store, keeper = open_store(None, None, None, parts.settings.codec), Keeper()
+        store, keeper = open_store(codec=parts.settings.codec), Keeper()
         cache = ChunkCache(parts.engine, store, "auto", context_chunks=parts.settings.context_chunks, keeper=keeper)
         opened[name] = FilledCache(cache, keeper, orders=name == ORDERED)
         cache.system_variant(parts.template.system())

@@ -44,7 +44,13 @@ class StoredPassages:
         ram, disk = (int(memory * capacity), self._files(capacity)) if folder else (capacity, 0)
         of_all = self._files(shared) if remote else None
         self.store = open_store(
-            folder, max(1, ram * of_token), disk, _CODEC, order=order, remote=remote, remote_bytes=of_all
+            folder,
+            ram_bytes=max(1, ram * of_token),
+            disk_bytes=disk,
+            codec=_CODEC,
+            order=order,
+            remote=remote,
+            remote_bytes=of_all,
         )
 
     def _files(self, capacity: int) -> int:

@@ -54,7 +54,7 @@ def _caches(
     """The same KV in RAM alone and on disk alone."""
     needed = {chunk.hash: chunk for chunks in prompts for chunk in chunks}
     ram = memory_cache(parts, CONTEXT)
-    store = open_store(folder, 0, None, parts.settings.codec)
+    store = open_store(folder, ram_bytes=0, codec=parts.settings.codec)
     disk = ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[CONTEXT], keep_missed=False)
     system = parts.template.system()
     store.put(ram.system_variant(system))

@@ -54,7 +54,7 @@ def _lengths(parts: VllmModel, texts: Sequence[str], options: TtftBenchOptions) 
     cache = vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT)
     rows: list[Row] = []
     with bench_folder(parts.settings.cache_dir) as kept:
-        disk = open_store(kept, 0, None, parts.settings.codec)
+        disk = open_store(kept, ram_bytes=0, codec=parts.settings.codec)
         disk.put(cache.system_variant(system))
         for tokens in tqdm(options.tokens, desc="ttft", unit="length"):
             chunks = prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed)

@@ -22,12 +22,11 @@ from ragcache.store.bad_files import BadFiles
 from ragcache.store.base import ELSEWHERE, OpenEntry, Tier
 from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.codec import open_codec
+from ragcache.store.defaults import ORDER
 from ragcache.store.disk_budget import DiskBudget, TierCounts
 from ragcache.store.disk_room import DiskRoom, Floor
 from ragcache.store.entry import EntryReader, FileEntry, KnownForms, body_nbytes, pack
-from ragcache.store.eviction.base import EvictionOrder
-from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import VARIANTS
+from ragcache.store.eviction import ORDERS, VARIANTS, EvictionOrder
 from ragcache.store.findings import Flaw, TierStats
 from ragcache.store.folder import BadFile
 from ragcache.store.format import Header
@@ -49,7 +48,7 @@ class DiskTier(Tier):
         root: Path,
         budget: int | None,
         codec: str,
-        order: EvictionOrder = least_recently_used,
+        order: EvictionOrder = ORDERS[ORDER],
         heads: slice | None = None,
         *,
         floor: Floor = 0,

@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from ragcache.host import free_bytes
 from ragcache.store.eviction.base import Evictable, EvictionOrder
-from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import VARIANTS, first_of, victims
+from ragcache.store.eviction.victims import first_of, victims
 
 Floor: TypeAlias = "int | Callable[[], int]"  # bytes, or what tells how many they are now
 
@@ -24,10 +23,10 @@ class DiskRoom:
 
     root: Path
     budget: int | None  # bytes; None is unbounded
-    floor: Floor = 0
-    evicts: bool = True
-    order: EvictionOrder = least_recently_used
-    variants: int = VARIANTS  # of a chunk
+    floor: Floor
+    evicts: bool
+    order: EvictionOrder
+    variants: int  # of a chunk
 
     def choose(self, nbytes: int, more: int, loose: Iterable[Evictable]) -> tuple[list[Evictable], str]:
         """What goes, of those that may (in their order), so that `more` bytes fit; or nothing, and why they do not."""

@@ -11,10 +11,11 @@ from ragcache.errors import StoreError
 from ragcache.host import BriefLock
 from ragcache.store.base import ELSEWHERE, NO_ERA, OpenEntry, Tier
 from ragcache.store.budgets import Leaving, share_of
-from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder
+from ragcache.store.defaults import ORDER
+from ragcache.store.eviction import NEVER, ORDERS, VARIANTS, Evictable, EvictionOrder
 from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import VARIANTS, Lesser, displaced, first_of, victims
+from ragcache.store.eviction.victims import Lesser, displaced, first_of, victims
 from ragcache.store.findings import RAM, Flaw, TierStats
 from ragcache.store.held import HeldEntry, compact, footprint
 from ragcache.store.pins import Pins, check_pin
@@ -28,9 +29,7 @@ class RamTier(Tier):
 
     name = RAM
 
-    def __init__(
-        self, budget: int | None, order: EvictionOrder = least_recently_used, variants: int = VARIANTS
-    ) -> None:
+    def __init__(self, budget: int | None, order: EvictionOrder = ORDERS[ORDER], variants: int = VARIANTS) -> None:
         self._budget, self.most_variants = budget, variants
         self._order, self._lowest = order, LowestFirst(order)
         self.reuse = ReuseRecord()

@@ -13,6 +13,7 @@ from ragcache.errors import ConfigError, StoreError
 from ragcache.store.base import ELSEWHERE, KV, KVStore, OpenEntry, Tier
 from ragcache.store.budgets import BudgetedTier
 from ragcache.store.codec import open_codec
+from ragcache.store.defaults import CODEC, ORDER
 from ragcache.store.disk import DiskTier
 from ragcache.store.disk_room import Floor
 from ragcache.store.eviction import VARIANTS, EvictionOrder, check_variants, open_orders
@@ -22,13 +23,13 @@ from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
 
 
 def open_store(
-    root: Path | None,
-    ram_bytes: int | None,
-    disk_bytes: int | None,
-    codec: str,
-    heads: slice | None = None,
+    root: Path | None = None,
     *,
-    order: str = "lru",
+    ram_bytes: int | None = None,
+    disk_bytes: int | None = None,
+    codec: str = CODEC,
+    heads: slice | None = None,
+    order: str = ORDER,
     disk_floor: Floor = 0,
     evicts: bool = True,
     remote: str | None = "",
@@ -38,6 +39,7 @@ def open_store(
 ) -> KVStore:
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
 
+    `codec`: of files; each says by itself how it is read.
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
     `order`: what goes first where a tier is full, by its name, or one for each tier (`open_orders`). `disk_floor` and
     `evicts` are the disk tier's. `remote`: the URL of a bucket that the folder is the cache of; `remote_bytes` are
@@ -89,7 +91,16 @@ def _shared(
     from ragcache.store.remote.store import SharedStore
 
     faster = [] if ram is None else [ram]
-    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget, heads, patience_s, order)
+    return SharedStore(
+        TieredStore(*faster, disk),
+        disk,
+        faster,
+        Bucket(url),
+        budget=budget,
+        heads=heads,
+        patience_s=patience_s,
+        order=order,
+    )
 
 
 class TieredStore(KVStore):

@@ -154,7 +154,7 @@ def test_a_schedule_goes_on_from_its_first_step() -> None:
 
 
 def test_a_queue_gives_up_what_is_not_wanted_after_all(tmp_path: Path) -> None:
-    store = open_store(tmp_path, 0, None, "raw")
+    store = open_store(tmp_path, ram_bytes=0, codec="raw")
     begun: list[Any] = []
 
     class Noted(SequentialLoader):

@@ -32,7 +32,7 @@ FLOAT32 = torch.float32
 @pytest.fixture
 def cache() -> ChunkCache:
     engine = random_engine(MODELS["tiny"], torch.device("cpu"), FLOAT32, 0)
-    return ChunkCache(engine, open_store(None, None, None, "raw"), "naive", context_chunks=3, keep_missed=False)
+    return ChunkCache(engine, open_store(codec="raw"), "naive", context_chunks=3, keep_missed=False)
 
 
 def test_all_parts_fit_into_nine_minutes() -> None:

@@ -169,7 +169,7 @@ def test_the_context_of_a_capture_is_that_of_an_ingest(parts: TorchModel) -> Non
 def test_what_a_capture_keeps_has_lost_what_a_file_would(parts: TorchModel, tmp_path: Path, codec: str) -> None:
     """And what is computed behind it is computed over what has not, as at an ingest."""
     document, system = [parts.template.chunk(f"Chunk number {n}.") for n in range(6)], parts.template.system()
-    cache, files = memory_cache(parts, "document"), open_store(tmp_path, 0, None, codec)
+    cache, files = memory_cache(parts, "document"), open_store(tmp_path, ram_bytes=0, codec=codec)
     for variant in capture(cache, system, [document], document, codec=codec):
         assert variant.lossless
         files.put(variant)

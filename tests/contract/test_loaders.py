@@ -52,7 +52,7 @@ def loader(request: pytest.FixtureRequest) -> Iterator[Loader]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> KVStore:
-    return open_store(tmp_path, 0, None, "raw")
+    return open_store(tmp_path, ram_bytes=0, codec="raw")
 
 
 def ingested(tiny: Tiny, store: KVStore) -> list[Variant]:
@@ -115,7 +115,7 @@ def test_the_first_variant_that_is_there_and_sound_is_brought(
 def test_what_others_may_share_is_not_brought_with_a_loss(
     tiny: Tiny, tmp_path: Path, loader: Loader, codec: str
 ) -> None:
-    lossy = open_store(tmp_path / "lossy", 0, None, "raw")
+    lossy = open_store(tmp_path / "lossy", ram_bytes=0, codec="raw")
     _, first, *_ = variants = ingested(tiny, lossy)
     keep_rounded(lossy, variants, codec)
     for shared, chosen in ((False, 0), (True, None)):

@@ -33,7 +33,7 @@ ORDERS: dict[str, list[Segment]] = {
 
 
 def ingested(tiny: Tiny, keep_missed: bool = False) -> ChunkCache:
-    store = open_store(None, None, None, "raw")
+    store = open_store(codec="raw")
     cache = ChunkCache(tiny.engine, store, "naive", context_chunks=2, keep_missed=keep_missed)
     list(cache.ingest(SYSTEM, DOCUMENT))
     return cache

@@ -71,7 +71,7 @@ class Folder:
         self.system = cache.system_variant(SYSTEM)
 
     def open(self, linker: str = "first_tokens:k=6") -> ChunkCache:
-        return ChunkCache(self.tiny.engine, open_store(self.root, 0, None, "raw"), linker)
+        return ChunkCache(self.tiny.engine, open_store(self.root, ram_bytes=0, codec="raw"), linker)
 
     def path(self, variant: Variant) -> Path:
         (path,) = self.root.rglob(f"{variant.key.digest}.kv")
@@ -179,7 +179,7 @@ def test_the_next_best_variant_serves_where_the_best_is_bad(folder: Folder) -> N
 
 
 def test_histories_survive_the_disk(folder: Folder) -> None:
-    cache = ChunkCache(folder.tiny.engine, open_store(folder.root, 0, None, "raw"), "naive", context_chunks=1)
+    cache = ChunkCache(folder.tiny.engine, open_store(folder.root, ram_bytes=0, codec="raw"), "naive", context_chunks=1)
     *_, rolled = cache.ingest(SYSTEM, [DOCUMENT[3], DOCUMENT[0], DOCUMENT[2]])
     assert rolled.key.history
     fetched = cache.store.get(rolled.key)

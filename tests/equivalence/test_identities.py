@@ -25,7 +25,7 @@ ORDERS = {"its own first": [0, 4, 3, 1], "new order": [3, 0, 5, 1], "twice the s
 
 
 def make_cache(tiny: Tiny, front: int = 0) -> ChunkCache:
-    store = open_store(None, None, None, "raw")
+    store = open_store(codec="raw")
     return ChunkCache(tiny.engine, store, "naive", context_chunks=CONTEXT, loader=SequentialLoader(front=front))
 
 
@@ -137,7 +137,7 @@ def test_a_chunk_of_the_same_ids_as_the_system_segment_is_another_entry(tiny: Ti
 
 
 def test_without_context_the_first_chunk_alone_is_exact(tiny: Tiny) -> None:
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive", context_chunks=0)
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "naive", context_chunks=0)
     variants = list(cache.ingest(SYSTEM, DOCUMENT[:3]))
     assert [variant.key.context for variant in variants] == [()] * 3
     for chunk in DOCUMENT[:3]:

@@ -55,7 +55,7 @@ def ingested(
 
 
 def open_cache(engine: TorchEngine, folder: Path) -> ChunkCache:
-    return ChunkCache(engine, open_store(folder, 0, None, "raw"), "naive")
+    return ChunkCache(engine, open_store(folder, ram_bytes=0, codec="raw"), "naive")
 
 
 @pytest.fixture

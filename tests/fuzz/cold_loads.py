@@ -91,7 +91,7 @@ class Campaign:
     def __post_init__(self) -> None:
         self.segments: list[Segment] = [make_system(), *self.chunks, make_question()]
         with patch("ragcache.store.entry.BLOCK", BLOCK):
-            self.store: KVStore = open_store(self.root, 0, None, "raw")
+            self.store: KVStore = open_store(self.root, ram_bytes=0, codec="raw")
             cache = self._cache(SequentialLoader())
             self.variants = [cache.system_variant(make_system()), *cache.ingest(make_system(), self.chunks)]
         self.files = {next(self.root.rglob(f"{one.key.digest}*")): one for one in self.variants}

@@ -255,7 +255,7 @@ def opened(folder: Path, seed: int) -> Iterator[Campaign]:
     from ragcache.engine.vllm.engine import VllmEngine
 
     make_tiny(head_dim=32, hidden_size=128).model.save_pretrained(folder / "model")
-    store = open_store(folder / "kv", 1_000_000, None, "raw")  # RAM for some of it
+    store = open_store(folder / "kv", ram_bytes=1_000_000, codec="raw")  # RAM for some of it
     plain = TorchEngine.from_folder(folder / "model", torch.float32, torch.device("cpu"))
     list(ChunkCache(plain, store, "naive", context_chunks=2, keep_missed=False).ingest(SYSTEM, DOCUMENT))
     sharing = bool(seed % 2)

@@ -24,7 +24,7 @@ def make_cache(tiny: Tiny) -> MakeCache:
     def make(
         *chunks: Chunk, linker: str = "naive", keep_missed: bool = False, keeper: Keeper | None = None
     ) -> ChunkCache:
-        store = open_store(None, None, None, "raw")
+        store = open_store(codec="raw")
         cache = ChunkCache(tiny.engine, store, linker, keep_missed=keep_missed, keeper=keeper)
         if chunks:
             list(cache.ingest(SYSTEM, chunks))

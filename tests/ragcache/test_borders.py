@@ -32,7 +32,7 @@ def chunks(border: str, *segments: Chunk) -> list[Chunk]:
 
 @pytest.fixture
 def cache(tiny: Tiny) -> ChunkCache:
-    return ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive", keep_missed=False)
+    return ChunkCache(tiny.engine, open_store(codec="raw"), "naive", keep_missed=False)
 
 
 def tiers(cache: ChunkCache, prompt: Sequence[Segment]) -> list[str]:
@@ -60,7 +60,7 @@ def keys(cache: ChunkCache, border: str, *found: Chunk) -> list[VariantKey]:
 
 @pytest.mark.parametrize("keeper", ["document", "prompt"])
 def test_what_everybody_sees_is_computed_over_no_private_chunk(tiny: Tiny, keeper: str) -> None:
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive")
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "naive")
     document = [*chunks("ann", A), B, *chunks("ann", C)]
     if keeper == "document":
         list(cache.ingest(SYSTEM, document))

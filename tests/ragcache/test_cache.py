@@ -81,7 +81,9 @@ def test_unknown_linkers_and_more_layers_than_there_are(make_cache: MakeCache) -
 def test_a_full_store_ends_an_ingest_but_no_answer(
     tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cache = ChunkCache(tiny.engine, open_store(tmp_path, 0, 20_000, "raw"), "naive")  # holds the System segment alone
+    cache = ChunkCache(
+        tiny.engine, open_store(tmp_path, ram_bytes=0, disk_bytes=20_000, codec="raw"), "naive"
+    )  # holds the System segment alone
     with pytest.raises(StoreError, match=r"20,000|20000"):
         list(cache.ingest(SYSTEM, DOCUMENT))
     segments = prompt(*DOCUMENT[:2])

@@ -65,7 +65,7 @@ def test_a_prefix_that_is_being_kept(
     engine: TorchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """Deleted just before its second block is there, or just after."""
-    cache, other = ChunkCache(engine, open_store(tmp_path, None, None, "raw"), "naive"), disk(tmp_path)
+    cache, other = ChunkCache(engine, open_store(tmp_path, codec="raw"), "naive"), disk(tmp_path)
     said(cache, *LONG)
     put, count = cache.store.put, []
 
@@ -89,7 +89,7 @@ def test_a_prefix_that_is_being_kept(
 def test_what_a_full_disk_leaves_to_ram_goes_too(
     engine: TorchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(tmp_path, None, None, "raw")
+    store = open_store(tmp_path, codec="raw")
     cache = ChunkCache(engine, store, "naive", keep_missed=False)
     variant = cache.kvgen.capture(cache.system_variant(SYSTEM), [], CHUNK)
     put, era = store.put, store.era()

@@ -53,7 +53,7 @@ def test_too_few_chunks_or_equal_ones_are_all_focused(scores: list[float]) -> No
 def test_a_focus_on_nothing_names_no_question(tiny: Tiny) -> None:
     """Where all is as it was computed nothing is narrowed, and whoever asks otherwise shares the link."""
     cache, document, system = (
-        ChunkCache(tiny.engine, open_store(None, None, None, "raw")),
+        ChunkCache(tiny.engine, open_store(codec="raw")),
         make_chunks(9, 8, 7),
         make_system(),
     )

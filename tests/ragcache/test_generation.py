@@ -21,7 +21,7 @@ IDS = [token for segment in SEGMENTS for token in segment.ids]
 
 
 def make_cache(engine: TorchEngine) -> ChunkCache:
-    return ChunkCache(engine, open_store(None, None, None, "raw"), "naive", keep_missed=False)
+    return ChunkCache(engine, open_store(codec="raw"), "naive", keep_missed=False)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_it_stops_before_a_token_that_ends_an_answer(tiny: Tiny) -> None:
 
 def test_it_ends_where_it_is_enough(tiny: Tiny) -> None:
     """As one that has as many tokens as were asked for: with its report, and what it lacked is kept."""
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive")
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "naive")
     list(cache.ingest(SEGMENTS[0], []))
     answer, tokens = cache.generate(SEGMENTS, max_tokens=20), list[int]()
     for token in answer:

@@ -36,7 +36,7 @@ def without_gc() -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_gc")
 def test_a_cache_that_nobody_holds_leaves_its_store(tiny: Tiny) -> None:
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive")
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "naive")
     list(cache.ingest(SYSTEM, DOCUMENT))
     list(cache.generate(PROMPT, max_tokens=3))
     store = weakref.ref(cache.store)
@@ -47,7 +47,7 @@ def test_a_cache_that_nobody_holds_leaves_its_store(tiny: Tiny) -> None:
 def test_what_was_placed_is_not_held_while_the_rest_is_computed(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, placed, alive = open_store(tmp_path, 0, None, "raw"), list[weakref.ref[Any]](), list[int]()
+    store, placed, alive = open_store(tmp_path, ram_bytes=0, codec="raw"), list[weakref.ref[Any]](), list[int]()
     cache = ChunkCache(tiny.engine, store, "naive")
     list(cache.ingest(SYSTEM, DOCUMENT))
     logits = tiny.engine.logits

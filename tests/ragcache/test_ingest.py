@@ -48,7 +48,7 @@ def test_it_is_computed_as_often_as_the_store_was_told_to_keep_it(
 ) -> None:
     """Its lead too, unless there is room for one alone: that would take the other's place."""
     monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 1)
-    cache = ChunkIngest(make_cache().engine, open_store(None, None, None, "raw", variants=most))
+    cache = ChunkIngest(make_cache().engine, open_store(codec="raw", variants=most))
     for number in range(5):
         list(cache.ingest(SYSTEM, document(number)))
     found = notices(cache)
@@ -126,6 +126,6 @@ def test_what_leaves_no_room_for_a_document_opens_less_of_it(make_cache: MakeCac
 
 def test_chunks_that_are_captured_alone_open_with_nothing(make_cache: MakeCache) -> None:
     (own,), near = make_chunks(11, seed=3), make_chunks(7, 8, seed=4)
-    alone = ChunkIngest(make_cache().engine, open_store(None, None, None, "raw"), context_chunks=0)
+    alone = ChunkIngest(make_cache().engine, open_store(codec="raw"), context_chunks=0)
     (only,) = alone.ingest(SYSTEM, [own], near)
     assert only.key.context == ()

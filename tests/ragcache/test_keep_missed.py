@@ -102,7 +102,7 @@ class SlowDisk(Rates):
 def test_what_was_computed_though_it_is_stored_is_not_captured_again(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], middle: Sequence[Chunk]
 ) -> None:
-    store = open_store(None, None, None, "raw")
+    store = open_store(codec="raw")
     cache = ChunkCache(tiny.engine, store, context_chunks=2, **settings)
     list(cache.ingest(SYSTEM, DOCUMENT))
     put, get = CallsOf(store.put), CallsOf(store.open)
@@ -121,7 +121,7 @@ def test_what_was_computed_though_it_is_stored_is_not_captured_again(
 
 
 def test_a_lead_variant_is_captured_once_where_links_are_declined(tiny: Tiny) -> None:
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), rates=SlowDisk())
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), rates=SlowDisk())
     list(cache.ingest(SYSTEM, DOCUMENT))
     kept = []
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_a_lead_variant_is_captured_once_where_links_are_declined(tiny: Tiny) ->
 def test_what_the_store_has_no_room_for_is_not_computed_again_for_each_prompt(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(tmp_path, 0, 5000, "raw")
+    store = open_store(tmp_path, ram_bytes=0, disk_bytes=5000, codec="raw")
     cache = ChunkCache(tiny.engine, store)
     put = CallsOf(store.put)
     monkeypatch.setattr(store, "put", put)
@@ -147,7 +147,7 @@ def test_what_the_store_has_no_room_for_is_not_computed_again_for_each_prompt(
 
 
 def test_what_a_full_disk_cannot_keep_serves_from_ram(tiny: Tiny, tmp_path: Path) -> None:
-    cache = ChunkCache(tiny.engine, open_store(tmp_path, None, 5000, "raw"))
+    cache = ChunkCache(tiny.engine, open_store(tmp_path, disk_bytes=5000, codec="raw"))
     for tier in (COMPUTED, "ram"):
         answer = cache.generate(prompt(*DOCUMENT[:2]), max_tokens=1)
         list(answer)

@@ -30,7 +30,7 @@ SYSTEM = make_system()
 
 
 def document(tiny: Tiny, folder: Any, *lengths: int) -> list[Variant]:
-    cache = ChunkCache(tiny.engine, open_store(folder, 0, None, "raw"), context_chunks=2)
+    cache = ChunkCache(tiny.engine, open_store(folder, ram_bytes=0, codec="raw"), context_chunks=2)
     variants = list(cache.ingest(SYSTEM, make_chunks(*lengths)))
     found = [cache.store.get(variant.key) for variant in variants]
     return [one.variant for one in found if one is not None]

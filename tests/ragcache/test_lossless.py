@@ -32,9 +32,9 @@ def cache_over(tiny: Tiny, store: KVStore, linker: str = "naive") -> ChunkCache:
 
 def ingested(tiny: Tiny, root: Path, codec: str) -> None:
     """A folder whose KV this codec has rounded, that of System too."""
-    cache = cache_over(tiny, open_store(None, None, None, "raw"))
+    cache = cache_over(tiny, open_store(codec="raw"))
     variants = list(cache.ingest(SYSTEM, DOCUMENT))
-    keep_rounded(open_store(root, 0, None, "raw"), [cache.system_variant(SYSTEM), *variants], codec)
+    keep_rounded(open_store(root, ram_bytes=0, codec="raw"), [cache.system_variant(SYSTEM), *variants], codec)
 
 
 def exact(cache: ChunkCache, middle: Sequence[Segment] = DOCUMENT) -> list[bool]:
@@ -46,12 +46,12 @@ def exact(cache: ChunkCache, middle: Sequence[Segment] = DOCUMENT) -> list[bool]
 def test_the_entry_tells_not_the_store_that_reads_it(tiny: Tiny, tmp_path: Path, codec: str, reader: str) -> None:
     expected = open_codec(codec).lossless(torch.float32)  # in which the engine computes
     ingested(tiny, tmp_path, codec)
-    assert exact(cache_over(tiny, open_store(tmp_path, 0, None, reader))) == [expected] * 3
+    assert exact(cache_over(tiny, open_store(tmp_path, ram_bytes=0, codec=reader))) == [expected] * 3
 
 
 def test_what_is_captured_behind_a_lossy_system_is_lossy(tiny: Tiny, tmp_path: Path) -> None:
     """However it is stored itself."""
-    store = open_store(tmp_path, 0, None, "int8")
+    store = open_store(tmp_path, ram_bytes=0, codec="int8")
     kvgen = cache_over(tiny, store).kvgen
     system = rounded(kvgen.system(SYSTEM), "int8")
     for variant in (system, *kvgen.ingest(system, DOCUMENT)):
@@ -59,27 +59,27 @@ def test_what_is_captured_behind_a_lossy_system_is_lossy(tiny: Tiny, tmp_path: P
         found = store.get(variant.key)
         assert found is not None
         assert found.variant.lineage.lost == ("int8",)
-    assert exact(cache_over(tiny, open_store(tmp_path, 0, None, "raw"))) == [False] * 3
+    assert exact(cache_over(tiny, open_store(tmp_path, ram_bytes=0, codec="raw"))) == [False] * 3
 
 
 def test_a_rounded_system_is_computed_again_by_the_next_ingest(tiny: Tiny, tmp_path: Path) -> None:
     """Or nothing in an old folder would ever be exact."""
     ingested(tiny, tmp_path, "int8")
-    cache = cache_over(tiny, open_store(tmp_path, 0, None, "int8"))
+    cache = cache_over(tiny, open_store(tmp_path, ram_bytes=0, codec="int8"))
     assert all(variant.lossless for variant in cache.ingest(SYSTEM, DOCUMENT))
-    assert exact(cache_over(tiny, open_store(tmp_path, 0, None, "int8"))) == [True] * 3
+    assert exact(cache_over(tiny, open_store(tmp_path, ram_bytes=0, codec="int8"))) == [True] * 3
 
 
 def test_it_is_tried_once(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store may not be able to keep it."""
     ingested(tiny, tmp_path, "int8")
-    cache = cache_over(tiny, open_store(tmp_path, 0, None, "raw"))
+    cache = cache_over(tiny, open_store(tmp_path, ram_bytes=0, codec="raw"))
     monkeypatch.setattr(cache.store, "put", lambda variant, wanted: False)
     assert [cache.system_variant(SYSTEM).lossless for _ in range(3)] == [True, False, False]
 
 
 def test_what_is_captured_behind_a_lossy_chunk_is_lossy(tiny: Tiny, tmp_path: Path) -> None:
-    store = open_store(tmp_path, 0, None, "raw")
+    store = open_store(tmp_path, ram_bytes=0, codec="raw")
     cache = cache_over(tiny, store)
     first, _, _ = cache.ingest(SYSTEM, DOCUMENT)
     store.put(rounded(first, "int8"))
@@ -94,7 +94,7 @@ def test_what_is_captured_behind_a_lossy_chunk_is_lossy(tiny: Tiny, tmp_path: Pa
 def test_behind_a_lossy_system_nothing_is_exact(tiny: Tiny, tmp_path: Path) -> None:
     """Though the chunks' own KV is that of a prefill."""
     ingested(tiny, tmp_path, "raw")
-    store = open_store(tmp_path, 0, None, "raw")
+    store = open_store(tmp_path, ram_bytes=0, codec="raw")
     system = cache_over(tiny, store).system_variant(SYSTEM)
     store.put(rounded(system, "int8"))
     assert exact(cache_over(tiny, store)) == [False] * 3
@@ -129,10 +129,10 @@ def test_the_copy_that_was_placed_tells(tiny: Tiny, tmp_path: Path, lost: str) -
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_a_prefill_would_hold_is_kept_as_it_is(tiny: Tiny, tmp_path: Path, codec: str) -> None:
     """Whatever the codec: System, the lead of each chunk, and chunks that saw all that stands before them."""
-    cache = cache_over(tiny, open_store(tmp_path, 0, None, codec))
+    cache = cache_over(tiny, open_store(tmp_path, ram_bytes=0, codec=codec))
     cache.kvgen.context_chunks = 2
     *opening, late = cache.ingest(SYSTEM, [*DOCUMENT, STRANGER])
-    kept = open_store(tmp_path, 0, None, "raw")
+    kept = open_store(tmp_path, ram_bytes=0, codec="raw")
     lost = [kept.get(one.key).variant.lineage.lost for one in (cache.system_variant(SYSTEM), *opening, late)]  # type: ignore[union-attr]
     assert lost[:-1] == [()] * 4
     assert lost[-1] == (() if open_codec(codec).lossless(torch.float32) else (codec,))
@@ -142,7 +142,7 @@ def test_what_a_prefill_would_hold_is_kept_as_it_is(tiny: Tiny, tmp_path: Path, 
 def test_rounding_is_no_reason_to_repair(tiny: Tiny, tmp_path: Path) -> None:
     """No linker mends it, and nothing else is wrong behind the chunks that a chunk was computed behind."""
     ingested(tiny, tmp_path, "int8")
-    cache = cache_over(tiny, open_store(tmp_path, 0, None, "int8"), "boundary")
+    cache = cache_over(tiny, open_store(tmp_path, ram_bytes=0, codec="int8"), "boundary")
     report = prefill_prompt(cache, [SYSTEM, *DOCUMENT, QUESTION]).report
     assert [chunk.exact for chunk in report.chunks] == [False] * 3
     assert report.repaired == 0
@@ -150,7 +150,7 @@ def test_rounding_is_no_reason_to_repair(tiny: Tiny, tmp_path: Path) -> None:
 
 def test_a_lead_variant_that_was_rounded_is_not_captured_again(tiny: Tiny, tmp_path: Path) -> None:
     ingested(tiny, tmp_path, "int8")
-    cache = ChunkCache(tiny.engine, open_store(tmp_path, 0, None, "int8"), "naive")
+    cache = ChunkCache(tiny.engine, open_store(tmp_path, ram_bytes=0, codec="int8"), "naive")
     answer = cache.generate([SYSTEM, *DOCUMENT, QUESTION], max_tokens=1)
     list(answer)
     assert "keep" not in answer.report.seconds

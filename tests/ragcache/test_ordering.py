@@ -20,7 +20,7 @@ A, B, C, D, E, F = CHUNKS
 
 @pytest.fixture
 def store() -> KVStore:
-    return open_store(None, None, None, "raw")
+    return open_store(codec="raw")
 
 
 def keep(store: KVStore, tiny: Tiny, *chunks: Chunk, border: str = "") -> None:
@@ -87,13 +87,13 @@ def test_nothing_of_another_border_counts(store: KVStore, tiny: Tiny) -> None:
 
 
 def test_what_the_store_cannot_tell_is_told(tiny: Tiny, tmp_path: Path) -> None:
-    store = open_store(tmp_path, 0, None, "raw")
+    store = open_store(tmp_path, ram_bytes=0, codec="raw")
     keep(store, tiny, A, B)
     for path in tmp_path.rglob("*.kv"):
         path.write_bytes(path.read_bytes()[:40])
     incidents: list[str] = []
     assert least_repaired(
-        SYSTEM, (B, A), tiny.engine.spec.fingerprint, open_store(tmp_path, 0, None, "raw"), incidents
+        SYSTEM, (B, A), tiny.engine.spec.fingerprint, open_store(tmp_path, ram_bytes=0, codec="raw"), incidents
     ) == [0, 1]
     assert any("cache entry not used" in one for one in incidents), incidents
 
@@ -107,7 +107,7 @@ def test_copies_and_many(store: KVStore, tiny: Tiny) -> None:
 
 
 def test_of_many_variants_those_that_fit_are_tried(tiny: Tiny) -> None:
-    store = open_store(None, None, None, "raw", variants=64)
+    store = open_store(codec="raw", variants=64)
     for others in permutations((B, C, D, E), 2):
         keep(store, tiny, *others, F)
     keep(store, tiny, A, F)

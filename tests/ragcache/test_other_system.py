@@ -139,10 +139,10 @@ def test_its_own_is_captured_by_use(make_cache: MakeCache, keeper: Callable[[], 
 def test_what_cannot_be_kept_is_served_by_others_and_not_captured_for_each_prompt(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled = ChunkCache(tiny.engine, open_store(tmp_path, 0, None, "raw"))
+    filled = ChunkCache(tiny.engine, open_store(tmp_path, ram_bytes=0, codec="raw"))
     list(filled.ingest(SYSTEM, DOCUMENT[:1]))
     filled.system_variant(OTHERS)
-    cache = ChunkCache(tiny.engine, open_store(tmp_path, 0, filled.store.kept.nbytes, "raw"))
+    cache = ChunkCache(tiny.engine, open_store(tmp_path, ram_bytes=0, disk_bytes=filled.store.kept.nbytes, codec="raw"))
     for (key,) in (*keys(cache, SYSTEM, DOCUMENT[0]), *({cache.kvgen.system_key(one)} for one in (SYSTEM, OTHERS))):
         cache.store.pin(key)
     tries = []

@@ -49,7 +49,7 @@ def test_a_capture_is_queued_for_what_is_lacking_alone(
 ) -> None:
     """Of the second chunk of a document there is no variant yet that could lead a prompt."""
     keeper = CountingKeeper()
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive", keeper=keeper, **settings)
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "naive", keeper=keeper, **settings)
     list(cache.ingest(SYSTEM, DOCUMENT))
     answer = cache.generate(prompt(*chunks), max_tokens=1)
     list(answer)
@@ -59,11 +59,11 @@ def test_a_capture_is_queued_for_what_is_lacking_alone(
 
 @pytest.mark.parametrize("settings", [{"rates": SlowToLink()}, {"loader": SequentialLoader(front=1)}])
 def test_it_counts_as_used(tiny: Tiny, settings: dict[str, Any]) -> None:
-    unbounded = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), context_chunks=0)
+    unbounded = ChunkCache(tiny.engine, open_store(codec="raw"), context_chunks=0)
     first, second, third = unbounded.ingest(SYSTEM, DOCUMENT)
     lead = unbounded.system_variant(SYSTEM)
     room = sum(one.nbytes + one.profile.nbytes for one in (lead, first, second, third))
-    store = open_store(None, room, None, "raw")
+    store = open_store(ram_bytes=room, codec="raw")
     for variant in (lead, first, second, third):
         store.put(variant)
     cache = ChunkCache(tiny.engine, store, "naive", context_chunks=0, keep_missed=False, **settings)

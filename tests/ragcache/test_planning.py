@@ -17,7 +17,7 @@ A, B, C, D = make_chunks(10, 12, 9, 8)
 
 @pytest.fixture
 def store() -> KVStore:
-    return open_store(None, None, None, "raw")
+    return open_store(codec="raw")
 
 
 def keep(store: KVStore, tiny: Tiny, *chunks: Chunk, context_chunks: int = 3) -> None:

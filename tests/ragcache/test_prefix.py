@@ -49,7 +49,7 @@ def loader(request: pytest.FixtureRequest) -> Iterator[Loader]:
 
 def cold(engine: TorchEngine, *middle: Chunk) -> ChunkCache:
     """With System, and the chunks' KV, but no prefix."""
-    cache = cache_over(engine, open_store(None, None, None, "raw"))
+    cache = cache_over(engine, open_store(codec="raw"))
     list(cache.ingest(SYSTEM, middle))
     return cache
 
@@ -219,7 +219,7 @@ def test_exact_chunks_before_it_are_not_declined_for_it(
     prompt = [SYSTEM, *DOCUMENT, text(300, 5)]
     for _ in range(2):
         list(cache.generate(prompt, max_tokens=2))
-    store = open_store(tmp_path, None, None, "raw") if near else disk(tmp_path)
+    store = open_store(tmp_path, codec="raw") if near else disk(tmp_path)
     rated = ChunkCache(engine, store, "auto", rates=Steady(), loader=loader)
     for _ in range(2):  # from the disk, then perhaps from RAM
         found = warm(rated, prompt)

@@ -113,7 +113,7 @@ def test_what_was_computed_is_kept_up_to_the_first_approximate_passage(engine: T
 
 
 def test_over_a_system_segment_that_was_rounded_nothing_is_kept(engine: TorchEngine, tmp_path: Path) -> None:
-    class Rounding(type(open_store(None, None, None, "raw"))):  # type: ignore[misc]
+    class Rounding(type(open_store(codec="raw"))):  # type: ignore[misc]
         def put(self, variant: Variant, *, wanted: bool = False) -> bool:
             own = rounded(variant, "int8") if variant.key.chunk == SYSTEM.hash else variant
             return bool(super().put(own, wanted=wanted))
@@ -169,7 +169,7 @@ def nbytes_of(folder: Path, engine: TorchEngine) -> int:
 def test_they_take_their_share_and_what_was_used_last_stays(engine: TorchEngine, tmp_path: Path, ram: int) -> None:
     block = BLOCK * engine.spec.token_bytes
     budget = int(5.8 * block / SHARE)
-    cache = cache_over(engine, open_store(tmp_path, ram, budget, "raw"))
+    cache = cache_over(engine, open_store(tmp_path, ram_bytes=ram, disk_bytes=budget, codec="raw"))
     chunks = list(cache.ingest(SYSTEM, DOCUMENT))
     prompts = [[SYSTEM, text(400, seed)] for seed in range(4)]
     for prompt in prompts:
@@ -186,7 +186,7 @@ def test_they_take_their_share_and_what_was_used_last_stays(engine: TorchEngine,
 
 def test_a_prompt_that_is_longer_than_the_share_is_kept_from_its_front(engine: TorchEngine, tmp_path: Path) -> None:
     budget = int(2.5 * BLOCK * engine.spec.token_bytes / SHARE)
-    cache = cache_over(engine, open_store(tmp_path, 0, budget, "raw"))
+    cache = cache_over(engine, open_store(tmp_path, ram_bytes=0, disk_bytes=budget, codec="raw"))
     for _ in range(4):
         said(cache, *LONG)
         assert nbytes_of(tmp_path, engine) <= budget * SHARE
@@ -229,7 +229,7 @@ def test_who_dies_between_two_blocks_leaves_a_chain_that_ends_sooner(
     assert any("Dying" in told for told in report.incidents)
     assert stored(cache, LONG) == [True, True, False, False]
     again = cache_over(engine, disk(tmp_path))
-    expected = warm(cache_over(engine, open_store(None, None, None, "raw")), LONG)
+    expected = warm(cache_over(engine, open_store(codec="raw")), LONG)
     assert warm(again, LONG).report.prefix_tokens == 2 * BLOCK - len(SYSTEM)
     assert same_bits(warm(again, LONG), expected)
 
@@ -255,7 +255,7 @@ def test_a_full_store_is_told_and_not_asked_for_each_prompt(
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch, engine: TorchEngine) -> None:
     monkeypatch.setattr(prefix_keeping, "BLOCKS", 7)
     monkeypatch.setattr(prefix_keeping, "ENDS", 3)
-    cache, met = cache_over(engine, open_store(None, None, None, "raw")), Recurrence()
+    cache, met = cache_over(engine, open_store(codec="raw")), Recurrence()
 
     def meet(prompt: Sequence[Segment]) -> tuple[int, bool]:
         return met.met(prompt, blocks_of(cache, prompt))
@@ -273,7 +273,7 @@ def test_a_block_is_what_a_prefill_holds(engine: TorchEngine, tmp_path: Path) ->
     cache = cache_over(engine, disk(tmp_path))
     for _ in range(2):
         said(cache, *LONG)
-    plain = warm(cache_over(engine, open_store(None, None, None, "raw")), LONG)
+    plain = warm(cache_over(engine, open_store(codec="raw")), LONG)
     for block in blocks_of(cache, LONG):
         found = cache.store.get(block.key)
         assert found is not None

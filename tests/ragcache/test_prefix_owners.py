@@ -27,7 +27,7 @@ def engine() -> TorchEngine:
 
 def test_a_deleted_text_takes_the_blocks_that_saw_it(engine: TorchEngine, tmp_path: Path) -> None:
     """Those before it stay, and those of other prompts."""
-    cache = cache_over(engine, open_store(tmp_path, None, None, "raw"))
+    cache = cache_over(engine, open_store(tmp_path, codec="raw"))
     talk, other = Talk(cache, (SYSTEM, text(240, 9), STRANGER)), Talk(cache, (SYSTEM, text(240, 8)))
     for seed in range(3):
         prompt, apart = talk.ask(text(100, seed)), other.ask(text(100, seed))
@@ -42,7 +42,7 @@ def test_a_deleted_text_takes_the_blocks_that_saw_it(engine: TorchEngine, tmp_pa
 
 
 def test_a_block_across_the_end_of_a_chunk_has_seen_it(engine: TorchEngine) -> None:
-    cache = cache_over(engine, open_store(None, None, None, "raw"))
+    cache = cache_over(engine, open_store(codec="raw"))
     blocks = blocks_of(cache, [SYSTEM, DOCUMENT[0], text(5, 1), DOCUMENT[1], text(200, 2)])
     assert [block.seen for block in blocks] == [(DOCUMENT[0].hash, DOCUMENT[1].hash)] * 3
     blocks = blocks_of(cache, [SYSTEM, text(101, 1), DOCUMENT[1], text(200, 2)])
@@ -114,7 +114,7 @@ def test_where_two_borders_meet_nothing_is_kept(engine: TorchEngine, tmp_path: P
 
 
 def test_more_chunks_than_a_lineage_tells_end_it(engine: TorchEngine) -> None:
-    cache = cache_over(engine, open_store(None, None, None, "raw"))
+    cache = cache_over(engine, open_store(codec="raw"))
     many = [Chunk(draw(2, 10_000 + place)) for place in range(300)]
     blocks = blocks_of(cache, [SYSTEM, *many])
     assert 3 * BLOCK < blocks[-1].span.end <= len(SYSTEM) + 2 * 256

@@ -23,7 +23,7 @@ def engine() -> TorchEngine:
 def test_a_chain_longer_than_the_share_stays_as_it_is(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefix_keeping, "AT_ONCE", 2)
     budget = int(5.5 * BLOCK * engine.spec.token_bytes / SHARE)
-    cache, prompt = cache_over(engine, open_store(None, budget, None, "raw")), [SYSTEM, text(1300, 1)]
+    cache, prompt = cache_over(engine, open_store(ram_bytes=budget, codec="raw")), [SYSTEM, text(1300, 1)]
     counts = []
     for _ in range(7):
         said(cache, *prompt, tokens=1)
@@ -37,7 +37,7 @@ def test_a_gap_at_the_front_is_closed_within_the_rows_of_one_keep(
     engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefix_keeping, "AT_ONCE", 2)
-    cache, prompt = cache_over(engine, open_store(None, None, None, "raw")), [SYSTEM, text(1000, 1)]
+    cache, prompt = cache_over(engine, open_store(codec="raw")), [SYSTEM, text(1000, 1)]
     for _ in range(6):
         said(cache, *prompt, tokens=1)
     blocks, rows, compute = blocks_of(cache, prompt), [0], TorchEngine.compute_patiently
@@ -58,7 +58,7 @@ def test_a_gap_at_the_front_is_closed_within_the_rows_of_one_keep(
 def test_room_is_made_once_for_a_keep(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what the headers of its blocks take, so that nothing is left to be done after it."""
     budget = int(4.7 * BLOCK * engine.spec.token_bytes / SHARE)
-    cache = cache_over(engine, open_store(None, budget, None, "raw"))
+    cache = cache_over(engine, open_store(ram_bytes=budget, codec="raw"))
     trim, asked = cache.store.trim, []
 
     def counted(*of: object) -> None:
@@ -77,7 +77,7 @@ def test_room_is_made_once_for_a_keep(engine: TorchEngine, monkeypatch: pytest.M
 
 
 def test_nobody_goes_on_from_the_system_segment_alone(engine: TorchEngine) -> None:
-    cache, prompt = cache_over(engine, open_store(None, None, None, "raw")), [SYSTEM, text(600, 1)]
+    cache, prompt = cache_over(engine, open_store(codec="raw")), [SYSTEM, text(600, 1)]
     said(cache, SYSTEM, tokens=1)
     said(cache, *prompt, tokens=1)
     assert not any(stored(cache, prompt))
@@ -89,7 +89,7 @@ def test_conversations_reuse_the_answers_that_came_before(engine: TorchEngine, t
         prompt = talk.ask(text(120, turn))
         found, expected = (
             warm(talk.cache, prompt),
-            warm(cache_over(engine, open_store(None, None, None, "raw")), prompt),
+            warm(cache_over(engine, open_store(codec="raw")), prompt),
         )
         assert same_bits(found, expected)
     known = [report.prefix_tokens for report in talk.reports]

@@ -35,7 +35,7 @@ def engine() -> TorchEngine:
 def cache(engine: TorchEngine) -> Iterator[ChunkCache]:
     """Each document is captured, and a chunk is computed in a prompt when it is met out of its context again."""
     keeper = Keeper()
-    cache = ChunkCache(engine, open_store(None, None, None, "raw"), "naive", keeper=keeper)
+    cache = ChunkCache(engine, open_store(codec="raw"), "naive", keeper=keeper)
     cache.refining = Refining(2)
     for document in (DOCUMENT, OTHER):
         list(cache.ingest(SYSTEM, document))
@@ -78,7 +78,7 @@ def test_what_it_computes_is_what_a_prefill_would_hold(cache: ChunkCache, engine
     found = plan_prompt([SYSTEM, *prompt, QUESTION], engine.spec.fingerprint, cache.store).chunks[-1].candidates[0]
     assert found.info.key.context == (OTHER[0].hash, OTHER[1].hash)
     kept = cache.store.get(found.info.key)
-    fresh = ChunkCache(engine, open_store(None, None, None, "raw"), "naive")
+    fresh = ChunkCache(engine, open_store(codec="raw"), "naive")
     *_, expected = fresh.ingest(SYSTEM, prompt)
     assert kept is not None
     assert (kept.variant.k == expected.k).all() and (kept.variant.v == expected.v).all()
@@ -161,9 +161,9 @@ def test_what_prompts_lack_goes_first(cache: ChunkCache, monkeypatch: pytest.Mon
 
 
 def test_a_full_disk_is_no_room(tmp_path: Path) -> None:
-    store = open_store(tmp_path, 0, 1 << 30, "raw", disk_floor=1 << 60)
+    store = open_store(tmp_path, ram_bytes=0, disk_bytes=1 << 30, codec="raw", disk_floor=1 << 60)
     assert not store.tiers()[-1].has_room(1)
-    assert open_store(tmp_path, 0, 1 << 30, "raw").tiers()[-1].has_room(1 << 20)
+    assert open_store(tmp_path, ram_bytes=0, disk_bytes=1 << 30, codec="raw").tiers()[-1].has_room(1 << 20)
 
 
 def test_without_it_nothing_is_computed_again(cache: ChunkCache) -> None:

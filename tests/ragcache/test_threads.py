@@ -46,7 +46,7 @@ def together(work: Sequence[Callable[[], object]]) -> list[Future[object]]:
 
 @pytest.mark.parametrize("ram", [0, 60_000, None])
 def test_answers_are_those_of_one_after_the_other(tiny: Tiny, tmp_path: Path, ram: int | None) -> None:
-    cache = ChunkCache(tiny.engine, open_store(tmp_path, ram, None, "raw"), keep_missed=False, linker="naive")
+    cache = ChunkCache(tiny.engine, open_store(tmp_path, ram_bytes=ram, codec="raw"), keep_missed=False, linker="naive")
     list(cache.ingest(SYSTEM, DOCUMENT))
     random = np.random.default_rng(0)
     prompts = [prompt(*(DOCUMENT[place] for place in random.permutation(4)[:3])) for _ in range(THREADS)]
@@ -62,7 +62,7 @@ def test_answers_are_those_of_one_after_the_other(tiny: Tiny, tmp_path: Path, ra
 
 
 def test_a_cold_system_segment_is_computed_once(tiny: Tiny) -> None:
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive")
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "naive")
     futures = together([lambda: prefill_prompt(cache, prompt(DOCUMENT[0])).report.other_computed] * THREADS)
     assert sorted(future.result() for future in futures) == [0] * (THREADS - 1) + [len(SYSTEM)]
 
@@ -70,7 +70,9 @@ def test_a_cold_system_segment_is_computed_once(tiny: Tiny) -> None:
 @pytest.mark.slow
 def test_answers_are_right_while_entries_are_deleted_and_corrupted(tiny: Tiny, tmp_path: Path) -> None:
     """Every entry is exact here, so whatever is lost and kept again meanwhile, the answer is that of a full prefill."""
-    cache = ChunkCache(tiny.engine, open_store(tmp_path, 0, None, "raw"), "naive", context_chunks=len(DOCUMENT))
+    cache = ChunkCache(
+        tiny.engine, open_store(tmp_path, ram_bytes=0, codec="raw"), "naive", context_chunks=len(DOCUMENT)
+    )
     keys = [variant.key for variant in cache.ingest(SYSTEM, DOCUMENT)]
     prompts = [prompt(*DOCUMENT[: count + 1]) for count in range(THREADS)]
     expected = [answer(cache, segments, "full")[0] for segments in prompts]
@@ -115,7 +117,7 @@ def spoil_one(cache: ChunkCache, root: Path, key: VariantKey, delete: bool) -> N
 
 
 def test_a_failing_prompt_disturbs_no_other(tiny: Tiny) -> None:
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "query", keep_missed=False)
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "query", keep_missed=False)
     list(cache.ingest(SYSTEM, DOCUMENT))
     good, bad = prompt(*DOCUMENT[1:3]), prompt(Chunk((1,) * 600))
     expected = answer(cache, good, "query")

@@ -34,7 +34,7 @@ def threads() -> Iterator[DiskThreads]:
 
 
 def linked(tiny: Tiny, folder: Path, loader: SequentialLoader) -> Report:
-    store = open_store(folder, 0, None, "raw")
+    store = open_store(folder, ram_bytes=0, codec="raw")
     cache = ChunkCache(tiny.engine, store, context_chunks=len(DOCUMENT), keep_missed=False, loader=loader)
     store.put(cache.system_variant(LEAD))
     list(cache.ingest(LEAD, DOCUMENT))

@@ -1,6 +1,6 @@
 """From vLLM's configuration to ours: `kv_connector_extra_config` holds the store's folder and the linker's settings.
 
-{"store": "/data/kv", "ram_bytes": 4000000000, "disk_bytes": null, "codec": "bf16", "eviction": "lru", …}
+{"store": "/data/kv", "ram_bytes": 4000000000, "disk_bytes": null, "codec": "bf16", "eviction": "value", …}
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.errors import ConfigError, ModelError
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
+from ragcache.store.defaults import RAM_BYTES
 from ragcache.types import KVForm
 
-PASSED_ON = ("remote", "remote_bytes", "variants")  # as open_store names them
-STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "eviction", "digests", *PASSED_ON}
-RAM_BYTES = 4 << 30  # of all ranks together; null in the configuration is no limit
+# Names of open_store for what is its own to check, and to have a default of.
+PASSED_ON = {name: name for name in ("disk_bytes", "codec", "remote", "remote_bytes", "variants")} | {
+    "eviction": "order"
+}
+STORE_KEYS = {"store", "ram_bytes", "digests", *PASSED_ON}
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Setup:
         return int(self.vllm_config.model_config.hf_text_config.num_hidden_layers)
 
     def worker_store(self, rank: int) -> KVStore:
-        """Its share of the RAM, for its own heads. All share the folder."""
+        """Its share of the RAM, for its own heads; null in the configuration is no limit. All share the folder."""
         ram = self.extra.get("ram_bytes", RAM_BYTES)
         heads = None if self.ranks == 1 else self.heads(rank)
         patience = self.settings.load_timeout_s / 2  # it has looked for nothing itself; a next variant has its time
@@ -62,10 +65,13 @@ class Setup:
 
     def _store(self, ram: int | None, heads: slice | None = None, patience_s: float | None = None) -> KVStore:
         root = self.extra.get("store")
-        folder, disk = None if root is None else Path(root), self.extra.get("disk_bytes")
-        codec, order = self.extra.get("codec", "bf16"), self.extra.get("eviction", "lru")
-        named = {name: self.extra[name] for name in PASSED_ON if name in self.extra}
-        store = open_store(folder, ram, disk, codec, heads, order=order, remote_patience_s=patience_s, **named)
+        store = open_store(
+            None if root is None else Path(root),
+            ram_bytes=ram,
+            heads=heads,
+            remote_patience_s=patience_s,
+            **{name: self.extra[key] for key, name in PASSED_ON.items() if key in self.extra},
+        )
         model = self.vllm_config.model_config
         store.expect(KVForm(self.layers, int(model.get_total_num_kv_heads()), int(model.get_head_size())))
         return store

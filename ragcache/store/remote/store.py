@@ -18,7 +18,6 @@ from ragcache.store.base import KVStore, OpenEntry, Tier
 from ragcache.store.disk import DiskTier
 from ragcache.store.entry import KnownForms
 from ragcache.store.eviction import EvictionOrder
-from ragcache.store.eviction.fifo import first_come
 from ragcache.store.findings import BUCKET, Flaw
 from ragcache.store.format import Header
 from ragcache.store.held import HeldEntry
@@ -51,10 +50,11 @@ class SharedStore(StoreOver):
         disk: DiskTier,
         faster: Sequence[Tier],
         bucket: Bucket,
-        budget: int | None = None,
-        heads: slice | None = None,
-        patience_s: float | None = None,
-        order: EvictionOrder = first_come,
+        *,
+        budget: int | None,
+        heads: slice | None,
+        patience_s: float | None,
+        order: EvictionOrder,
     ) -> None:
         """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
         the bucket's own rules; `order`: what goes first there. `heads`: that `local` brings. `patience_s`: for what

@@ -87,7 +87,7 @@ def test_an_engine_that_is_not_installed_says_what_to_install(
 
 def test_a_model_of_either_engine_makes_caches_and_is_closed(tiny_folder: Path, tmp_path: Path) -> None:
     model = load_model(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path, device="cpu"))
-    cache = model.cache(open_store(None, None, None, "raw"), "naive")
+    cache = model.cache(open_store(codec="raw"), "naive")
     stream = cache.generate([model.template.system(), model.template.question("Which?")], max_tokens=50)
     first = next(iter(stream))
     stream.close()

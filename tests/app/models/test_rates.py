@@ -148,7 +148,7 @@ def test_of_another_bucket_nothing_is_known(opened: Callable[..., TorchModel]) -
 
 def test_a_model_that_is_closed_has_written_them(opened: Callable[..., TorchModel]) -> None:
     parts = opened()
-    cache, template = parts.cache(open_store(None, None, None, "raw")), parts.template
+    cache, template = parts.cache(open_store(codec="raw")), parts.template
     list(cache.generate((template.system(), template.chunk("One."), template.question("Which?")), max_tokens=1))
     known = parts.learnt.seconds(WORK)
     parts.close()

@@ -27,7 +27,7 @@ HERE = "http://127.0.0.1:1"
 )
 def test_what_cannot_be_used_is_refused_and_not_repeated(url: str, key: str, reason: str, tmp_path: Path) -> None:
     settings = Settings(engine="vllm-server", vllm_url=url, vllm_key=key)
-    store = open_store(None, 1, None, "raw")
+    store = open_store(ram_bytes=1, codec="raw")
     for call in (lambda: check_served(settings), lambda: open_served(settings, tmp_path, store)):
         with pytest.raises(ConfigError, match=reason) as told:
             call()

@@ -82,7 +82,7 @@ def open_pair(tmp_path_factory: pytest.TempPathFactory) -> OpenPair:
         folder = tmp_path_factory.mktemp(family)
         tiny.model.save_pretrained(folder)
         plain = TorchEngine.from_folder(folder, torch.float32, torch.device("cpu"))
-        shared = store or open_store(None, None, None, "raw")
+        shared = store or open_store(codec="raw")
         settings = {"max_model_len": TOKENS, "enforce_eager": True, "kv_cache_memory_bytes": 64_000_000, **options}
         engine = VllmEngine(folder, torch.float32, shared, linking={**LINKING, **(linking or {})}, **settings)
         cache = ChunkCache(plain, shared, "naive", context_chunks=CONTEXT, keep_missed=False)

@@ -104,7 +104,7 @@ def opened(folder: Path, **options: Any) -> Iterator[Any]:
     from ragcache.cache import ChunkCache
     from ragcache.engine.vllm.engine import VllmEngine
 
-    store = open_store(None, None, None, "raw")
+    store = open_store(codec="raw")
     settings = {"max_model_len": CONTEXT, "enforce_eager": True, "kv_cache_memory_bytes": 16_000_000, **options}
     engine = VllmEngine(folder, torch.float32, store, linking={"link_when": "always"}, **settings)
     try:

@@ -21,7 +21,7 @@ PROMPT: list[Segment] = [SYSTEM, *(DOCUMENT[place] for place in (3, 0, 5, 1)), Q
 @pytest.fixture(scope="module")
 def on_disk(open_pair: OpenPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, Path]]:
     root = tmp_path_factory.mktemp("kv")
-    with open_pair(store=open_store(root, 0, None, "raw"), block_size=32) as opened:
+    with open_pair(store=open_store(root, ram_bytes=0, codec="raw"), block_size=32) as opened:
         yield opened, root
 
 

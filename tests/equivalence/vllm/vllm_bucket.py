@@ -53,7 +53,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def elsewhere(model: Path, bucket: S3Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChunkCache]:
     """The machine that has ingested the document, by the torch engine."""
     engine = TorchEngine.from_folder(model, torch.float32, torch.device("cpu"))
-    store = open_store(tmp_path_factory.mktemp("elsewhere"), 0, None, "raw", remote=bucket.url)
+    store = open_store(tmp_path_factory.mktemp("elsewhere"), ram_bytes=0, codec="raw", remote=bucket.url)
     assert isinstance(store, SharedStore)
     cache = ChunkCache(engine, store, "naive", context_chunks=2, keep_missed=False)
     list(cache.ingest(SYSTEM, DOCUMENT))

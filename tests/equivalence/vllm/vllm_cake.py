@@ -142,7 +142,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(open_pair: OpenPair, folder: Path) -> Iterator[Pair]:
-    with open_pair(store=open_store(folder, 0, None, "raw"), linking={"link_when": "sooner"}, block_size=BLOCK) as pair:
+    with open_pair(
+        store=open_store(folder, ram_bytes=0, codec="raw"), linking={"link_when": "sooner"}, block_size=BLOCK
+    ) as pair:
         list(pair.torch.ingest(SYSTEM, DOCUMENT))
         yield pair
 

@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def filled(server: Server) -> ChunkCache:
     engine = TorchEngine.from_folder(server.model, torch.float32, torch.device("cpu"))
-    store = open_store(server.store, 0, None, "raw")
+    store = open_store(server.store, ram_bytes=0, codec="raw")
     cache = ChunkCache(engine, store, "naive", context_chunks=2, keep_missed=False)
     list(cache.ingest(SYSTEM, DOCUMENT))
     return cache

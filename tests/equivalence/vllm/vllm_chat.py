@@ -65,7 +65,7 @@ def server(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture(scope="module")
 def cache(server: Server) -> ChunkCache:
     engine = TorchEngine.from_folder(server.model, torch.float32, torch.device("cpu"))
-    return ChunkCache(engine, open_store(server.store, 0, None, "raw"), "naive", keep_missed=False)
+    return ChunkCache(engine, open_store(server.store, ram_bytes=0, codec="raw"), "naive", keep_missed=False)
 
 
 def make_prompt(cache: ChunkCache, server: Server, wording: Wording) -> Prompt:

@@ -28,9 +28,9 @@ def told(store: KVStore, variant: Variant) -> Answers:
 def test_what_is_captured_is_kept_where_all_else_is_worth_more(tmp_path: Path) -> None:
     """As what somebody asks to be kept: whoever captures it looks for it in the folder."""
     old, new = build_variant(), build_variant((8, 8, 8))
-    probe = open_store(tmp_path / "probe", 0, None, "raw")
+    probe = open_store(tmp_path / "probe", ram_bytes=0, codec="raw")
     probe.put(old)
-    store = open_store(tmp_path / "kv", 0, probe.stats()[-1].nbytes, "raw", order="value")
+    store = open_store(tmp_path / "kv", ram_bytes=0, disk_bytes=probe.stats()[-1].nbytes, codec="raw", order="value")
     store.put(old)
     for _ in range(20):
         assert store.get(old.key) is not None

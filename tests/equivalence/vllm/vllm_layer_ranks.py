@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.mark.parametrize("linker", ["naive", "cci:ratio=0.5", "auto:ratio=0.2"])
 def test_both_answer_as_one(server: Server, linker: str) -> None:
     engine = TorchEngine.from_folder(server.model, torch.float32, torch.device("cpu"))
-    store = open_store(server.store, 0, None, "raw")
+    store = open_store(server.store, ram_bytes=0, codec="raw")
     cache = ChunkCache(engine, store, "naive", context_chunks=2, keep_missed=False)
     list(cache.ingest(SYSTEM, DOCUMENT))
     for order in islice(permutations(DOCUMENT), 0, 720, 120):

@@ -47,7 +47,7 @@ def _a_layer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def opened(open_pair: OpenPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    store = open_store(tmp_path_factory.mktemp("layers"), 0, None, "raw")
+    store = open_store(tmp_path_factory.mktemp("layers"), ram_bytes=0, codec="raw")
     with open_pair(store=store, linking={"loader": "layerwise"}, block_size=32) as pair:
         list(pair.torch.ingest(SYSTEM, DOCUMENT))
         assert isinstance(pair.engine._worker.loader, LayerwiseLoader)

@@ -29,7 +29,7 @@ def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> 
         (chunk,), spans, store = (
             make_chunks(QUESTION - START),
             pair.engine._worker.spans,
-            open_store(None, None, None, "raw"),
+            open_store(codec="raw"),
         )
         *_, variant = pair.torch.ingest(make_system(), [chunk])
         store.put(variant)
@@ -54,7 +54,7 @@ def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> 
 def test_a_program_that_ends_reads_no_more(open_pair: OpenPair, tmp_path: Path) -> None:
     """Its pools end first; a step that begins to load then must not break, or the program ends with a traceback."""
     with open_pair() as pair:
-        (chunk,), store = make_chunks(QUESTION - START), open_store(tmp_path, 0, None, "raw")
+        (chunk,), store = make_chunks(QUESTION - START), open_store(tmp_path, ram_bytes=0, codec="raw")
         *_, variant = pair.torch.ingest(make_system(), [chunk])
         store.put(variant)
         worker = LinkWorker(pair.engine._worker.spans, store)
@@ -187,7 +187,7 @@ def test_only_what_was_placed_is_named(open_pair: OpenPair, named: str, told: st
     """Whatever the order says: the store holds nothing under a false address."""
     with open_pair() as pair:
         system, (first, second) = make_system(), make_chunks(20, 30)
-        store, kvgen = open_store(None, None, None, "raw"), pair.torch.kvgen
+        store, kvgen = open_store(codec="raw"), pair.torch.kvgen
         before = [kvgen.system(system)]
         before.append(kvgen.capture(before[0], [], first))
         for variant in before:

@@ -174,7 +174,7 @@ def test_what_a_prompt_lacked_is_there_for_the_next(pair: Pair) -> None:
     """As the torch engine keeps it: the same variants, of chunks that no other test asks for."""
 
     segments = [SYSTEM, *make_chunks(21, 33, 28, seed=4), QUESTION]
-    stores = [open_store(None, None, None, "raw") for _ in range(2)]
+    stores = [open_store(codec="raw") for _ in range(2)]
     ours = ChunkCache(pair.engine, stores[0], "naive", context_chunks=CONTEXT)
     theirs = ChunkCache(pair.torch.engine, stores[1], "naive", context_chunks=CONTEXT)
     pair.engine.use_store(stores[0])

@@ -33,13 +33,15 @@ def pair(open_pair: OpenPair) -> Iterator[Pair]:
 def rounded(pair: Pair, tmp_path: Path) -> KVStore:
     """What an old folder holds that a codec has rounded, in a store that loses nothing."""
     system = pair.torch.kvgen.system(SYSTEM)
-    keep_rounded(open_store(tmp_path, 0, None, "raw"), [system, *pair.torch.kvgen.document(system, DOCUMENT)], "int8")
-    return open_store(tmp_path, 0, None, "raw")
+    keep_rounded(
+        open_store(tmp_path, ram_bytes=0, codec="raw"), [system, *pair.torch.kvgen.document(system, DOCUMENT)], "int8"
+    )
+    return open_store(tmp_path, ram_bytes=0, codec="raw")
 
 
 @pytest.fixture
 def computed(pair: Pair) -> KVStore:
-    store = open_store(None, None, None, "raw")
+    store = open_store(codec="raw")
     system = pair.torch.kvgen.system(SYSTEM)
     for variant in (system, *pair.torch.kvgen.document(system, DOCUMENT)):
         store.put(variant)

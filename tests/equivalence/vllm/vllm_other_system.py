@@ -70,7 +70,7 @@ def keys(cache: ChunkCache, system: System) -> list[set[VariantKey]]:
 def test_its_own_is_captured_by_use(pair: Pair) -> None:
     """Also where vLLM's prefix cache has the link by then, which is of the other System's KV still."""
     system = make_system(29)
-    stores = [open_store(None, None, None, "raw") for _ in range(2)]
+    stores = [open_store(codec="raw") for _ in range(2)]
     ours = ChunkCache(pair.engine, stores[0], "naive", context_chunks=CONTEXT, keep_missed=False)
     theirs = ChunkCache(pair.torch.engine, stores[1], "naive", context_chunks=CONTEXT)
     list(ChunkCache(pair.torch.engine, stores[0], context_chunks=CONTEXT).ingest(SYSTEM, DOCUMENT))

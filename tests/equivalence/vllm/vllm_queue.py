@@ -31,7 +31,7 @@ PIECES = 5
 @pytest.fixture(scope="module")
 def opened(open_pair: OpenPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """One request at a time."""
-    store = open_store(tmp_path_factory.mktemp("queue"), 0, None, "raw")
+    store = open_store(tmp_path_factory.mktemp("queue"), ram_bytes=0, codec="raw")
     with open_pair(store=store, block_size=32, max_num_seqs=1) as pair:
         list(pair.torch.ingest(SYSTEM, DOCUMENT))
         yield pair

@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def cache(server: Server) -> ChunkCache:
     """The torch engine, which fills the folder that both ranks read."""
     engine = TorchEngine.from_folder(server.model, torch.float32, torch.device("cpu"))
-    store = open_store(server.store, 0, None, "raw")
+    store = open_store(server.store, ram_bytes=0, codec="raw")
     filled = ChunkCache(engine, store, "naive", context_chunks=2, keep_missed=False)
     list(filled.ingest(SYSTEM, DOCUMENT))
     return filled

@@ -34,7 +34,7 @@ def test_a_run_begins_where_the_last_one_ended(smollm2: Path, tmp_path: Path) ->
 
     first = opened()
     assert known(first) == [Rates().seconds(work) for work in WORKS]
-    cache, template = first.cache(open_store(None, None, None, "raw")), first.template
+    cache, template = first.cache(open_store(codec="raw")), first.template
     for place in range(3):
         question = template.question(f"Which of the {place + 2} is it?")
         list(cache.generate((template.system(), template.chunk("One."), question), max_tokens=8))

@@ -45,7 +45,9 @@ def cache(server: Server) -> ChunkCache:
         _, told = server.answer(segments, capture_params(segments, [system, *keys, key]), 1)
         assert told["incidents"] == []
         done.append((key, chunk))
-    return ChunkCache(engine, open_store(server.store, 0, None, "raw"), "naive", context_chunks=2, keep_missed=False)
+    return ChunkCache(
+        engine, open_store(server.store, ram_bytes=0, codec="raw"), "naive", context_chunks=2, keep_missed=False
+    )
 
 
 @pytest.mark.parametrize("linker", ["naive", "boundary", "fast", "auto", "query", "full"])

@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def store(server: Server) -> KVStore:
-    return open_store(server.store, 0, None, "raw")
+    return open_store(server.store, ram_bytes=0, codec="raw")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,9 @@ def cache(engine: ServedVllmEngine, store: KVStore) -> ChunkCache:
 def own(server: Server, cache: ChunkCache) -> ChunkCache:
     """The torch engine over what the server has captured."""
     engine = TorchEngine.from_folder(server.model, torch.float32, torch.device("cpu"))
-    return ChunkCache(engine, open_store(server.store, 0, None, "raw"), "naive", context_chunks=2, keep_missed=False)
+    return ChunkCache(
+        engine, open_store(server.store, ram_bytes=0, codec="raw"), "naive", context_chunks=2, keep_missed=False
+    )
 
 
 def test_it_is_the_model_of_the_folder(engine: ServedVllmEngine, own: ChunkCache) -> None:

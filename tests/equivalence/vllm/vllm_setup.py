@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from ragcache.engine.vllm.budget import LinkSettings
-from ragcache.engine.vllm.setup import RAM_BYTES, Setup
+from ragcache.engine.vllm.setup import Setup
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
+from ragcache.store.defaults import RAM_BYTES
 from ragcache.store.eviction import VARIANTS
 from ragcache.store.remote.store import SharedStore
 from tests.ragcache.store.conftest import build_variant
@@ -73,7 +74,7 @@ def test_both_sides_share_a_bucket(tmp_path: Path, ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_rank_keeps_its_own_heads(tmp_path: Path, ranks: int) -> None:
     variant = build_variant(heads=HEADS)
-    open_store(tmp_path, 0, None, "raw").put(variant)
+    open_store(tmp_path, ram_bytes=0, codec="raw").put(variant)
     made = setup(tmp_path, ranks)
     assert made.token_bytes * len(variant) * ranks == variant.nbytes
     for rank in range(ranks):

@@ -22,7 +22,7 @@ SYSTEM = make_system(40)
 
 @pytest.fixture(scope="module")
 def opened(open_pair: OpenPair) -> Iterator[Pair]:
-    with open_pair(store=open_store(None, None, None, "raw"), linking={"captures": True}, block_size=32) as pair:
+    with open_pair(store=open_store(codec="raw"), linking={"captures": True}, block_size=32) as pair:
         yield pair
 
 

@@ -42,7 +42,7 @@ def test_what_is_no_token_is_refused_before_anything_is_named_by_it(
     """Two sequences of one name would share their KV; True is 1 to whoever hashes it."""
     maker = KVGen(tiny.engine)
     system = maker.system(SYSTEM)
-    store = open_store(None, None, None, "raw")
+    store = open_store(codec="raw")
     cache = ChunkCache(tiny.engine, store, "naive")
     before = replace(system, ids=(*ids, *system.ids[len(ids) :]))
     for refused in (
@@ -62,7 +62,7 @@ def test_what_is_no_token_is_refused_before_anything_is_named_by_it(
 
 
 def test_an_empty_prompt_or_system_is_refused_everywhere(tiny: Tiny) -> None:
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive")
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "naive")
     empty = System(())
     for segments in ([], [empty, Text((1,))], [empty, DOCUMENT[0], Text((1,))]):
         for linker in ("naive", "full"):

@@ -68,7 +68,7 @@ def test_time_to_wait_is_time_to_read(tiny: Tiny, store: KVStore, threads: DiskT
 
 def test_what_is_in_memory_is_not_read(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
     cold = ingested(tiny, tmp_path)
-    store = open_store(tmp_path, None, None, "raw")
+    store = open_store(tmp_path, codec="raw")
     pieces = pieces_of(tiny, cold)
     for piece in pieces[::2]:
         assert store.get(piece.keys[0]) is not None  # and from now on memory has it
@@ -83,7 +83,7 @@ def test_what_is_in_memory_is_not_read(tiny: Tiny, tmp_path: Path, threads: Disk
 def test_the_disk_does_not_wait_for_what_is_in_memory(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
     """Which may be placed piece by piece, between steps of others."""
     cold = ingested(tiny, tmp_path)
-    store, pieces, gate = open_store(tmp_path, None, None, "raw"), pieces_of(tiny, cold), Gate(1000)
+    store, pieces, gate = open_store(tmp_path, codec="raw"), pieces_of(tiny, cold), Gate(1000)
     for piece in pieces[1:]:
         assert store.get(piece.keys[0]) is not None
     loading = CakeLoader(threads, pace=gate, ahead=AHEAD, claims=False).begin(pieces, store)

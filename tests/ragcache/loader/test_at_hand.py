@@ -46,7 +46,7 @@ def pieces_of(tiny: Tiny, store: KVStore) -> list[SegmentPiece]:
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_what_is_in_ram_takes_no_thread(tiny: Tiny, tmp_path: Path, threads: DiskThreads, name: str) -> None:
-    disk, both, busy = ingested(tiny, tmp_path), open_store(tmp_path, None, None, "raw"), threading.Event()
+    disk, both, busy = ingested(tiny, tmp_path), open_store(tmp_path, codec="raw"), threading.Event()
     pieces = pieces_of(tiny, disk)
     for piece in pieces:
         assert both.get(piece.keys[0]) is not None

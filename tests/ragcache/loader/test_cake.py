@@ -98,7 +98,7 @@ def test_a_slow_disk_behind_a_chunk_that_is_linked_at_once_is_left_out(
 ) -> None:
     """Nothing can be computed ahead there, so each chunk is judged by itself."""
     slow = ingested(tiny, tmp_path, context=0)
-    both = open_store(tmp_path, None, None, "raw")
+    both = open_store(tmp_path, codec="raw")
     kept = slow.get(slow.variants(key_of(tiny, slow, 3))[0].key)
     assert kept is not None
     both.put(kept.variant)
@@ -127,7 +127,7 @@ def test_what_is_sooner_loaded_is_not_computed(tiny: Tiny, tmp_path: Path, threa
 
 def test_nothing_is_computed_behind_what_was_linked(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
     """What is in RAM is there at once; its tokens are not what a prefill's would be, so no front grows over it."""
-    store = open_store(tmp_path, None, None, "raw")
+    store = open_store(tmp_path, codec="raw")
     slow = ingested(tiny, tmp_path, context=0)
     first = next(info for info in slow.variants(key_of(tiny, slow, 3)))
     kept = slow.get(first.key)
@@ -184,7 +184,7 @@ def test_a_system_segment_that_is_soon_there_is_waited_for(tiny: Tiny, tmp_path:
 
 
 def test_a_system_segment_that_nobody_has_is_computed(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
-    store = open_store(tmp_path, 0, None, "raw")
+    store = open_store(tmp_path, ram_bytes=0, codec="raw")
     other = System(make_system(5).ids)
     made = prefill_prompt(cake(tiny, store, threads), [other, DOCUMENT[0], QUESTION], "naive")
     assert_is_stock(made, tiny)

@@ -47,7 +47,7 @@ def threads() -> Iterator[DiskThreads]:
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_no_prompt_waits_until_another_is_done(tiny: Tiny, tmp_path: Path, threads: DiskThreads, loader: str) -> None:
-    kept = open_store(tmp_path, 0, None, "raw")
+    kept = open_store(tmp_path, ram_bytes=0, codec="raw")
     cache, owners, prompts = ChunkCache(tiny.engine, kept, context_chunks=0), dict[str, int](), []
     for owner in range(PROMPTS):
         variants = list(cache.ingest(SYSTEM, make_chunks(*[9] * CHUNKS, seed=owner)))

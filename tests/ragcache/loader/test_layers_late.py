@@ -134,7 +134,7 @@ def test_nobody_waits_for_what_rises_into_memory(
 
     monkeypatch.setattr(DiskTier, "holds", holds)
     threads = DiskThreads(1, "test-late", LIMIT_S)
-    loading = LayerwiseLoader(threads).begin(pieces[:1], open_store(tmp_path, None, None, "raw"))
+    loading = LayerwiseLoader(threads).begin(pieces[:1], open_store(tmp_path, codec="raw"))
     assert asked.wait(LIMIT_S)
     started = perf_counter()
     list(loading.deliveries())

@@ -32,7 +32,7 @@ def test_quick_reads_and_many_pieces_disturb_nobody(monkeypatch: pytest.MonkeyPa
         return Delivery(piece, (), PieceLoaded(piece.index, 0, "disk", piece.nbytes))
 
     monkeypatch.setattr("ragcache.loader.cake.bring", quick)
-    threads, store = DiskThreads(2, "test-take", 20.0), open_store(None, None, None, "raw")
+    threads, store = DiskThreads(2, "test-take", 20.0), open_store(codec="raw")
     key = VariantKey("engine", "system", (), "chunk")
     pieces = [SegmentPiece(place, 10 * place, (key,), False, "disk", 1000, 10) for place in range(PIECES)]
     for _ in range(PROMPTS):

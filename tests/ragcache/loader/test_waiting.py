@@ -42,7 +42,7 @@ def brought(count: int, claims: bool) -> float:
     """Looks, from the first to the last piece that is brought; none is computed."""
     pieces, threads = watched(count), DiskThreads(2, "test-waiting", 20.0)
     loader = CakeLoader(threads, claims=claims)
-    loading = loader.begin(pieces, open_store(None, None, None, "raw"), known_rates(1e-3, 1e-9))
+    loading = loader.begin(pieces, open_store(codec="raw"), known_rates(1e-3, 1e-9))
     taken = 0
     while not loading.ended:
         if loading.take() is not None:

@@ -97,7 +97,9 @@ class StoreOfKind:
             store: KVStore = TieredStore(NearTier(ram), RamTier(ram), DiskTier(folder, disk, "raw"))
         else:
             url = "s3://bucket/kv" if self.kind == AWAY else ""
-            store = open_store(None if self.kind == "ram" else folder, ram, disk, self.codec, remote=url)
+            store = open_store(
+                None if self.kind == "ram" else folder, ram_bytes=ram, disk_bytes=disk, codec=self.codec, remote=url
+            )
         self.opened.append(store)
         return store
 
@@ -119,7 +121,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 def root(tmp_path: Path) -> Iterator[Path]:
     """A cache folder that is sound at the end."""
     yield tmp_path / "kv"
-    left = open_store(tmp_path / "kv", 0, None, "raw")
+    left = open_store(tmp_path / "kv", ram_bytes=0, codec="raw")
     left.check_integrity()
     assert left.verify() == []
     left.check_integrity()

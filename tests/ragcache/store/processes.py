@@ -261,7 +261,7 @@ def family(folder: Path) -> None:
     """Four processes store one chunk behind ever other contexts, each with a RAM of its own."""
 
     def work(seed: int) -> None:
-        store = open_store(folder, None, None, "raw")
+        store = open_store(folder, codec="raw")
         for step in range(40):
             store.put(build_variant(context=(f"{seed} {step}",)))
 

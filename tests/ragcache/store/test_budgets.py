@@ -155,7 +155,7 @@ def test_a_tier_that_is_not_there_is_refused(stores: Any, tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=f"no tier 'tape' can have a budget, but {known}: "):
         store.resize("tape", 1)
     with pytest.raises(ConfigError, match="no tier 'ram' can have a budget, but disk: the store was opened without it"):
-        open_store(tmp_path / "alone", 0, None, "raw").resize("ram", 1)
+        open_store(tmp_path / "alone", ram_bytes=0, codec="raw").resize("ram", 1)
 
 
 def test_more_than_one_change_of_the_folder_goes(tmp_path: Path, make_variant: Make, monkeypatch: Any) -> None:
@@ -186,7 +186,7 @@ def test_a_smaller_budget_at_the_next_start_leaves_pins_too(tmp_path: Path, make
 
 
 def test_one_that_does_not_evict_keeps_all(tmp_path: Path, make_variant: Make) -> None:
-    store = open_store(tmp_path, 0, None, "raw", evicts=False)
+    store = open_store(tmp_path, ram_bytes=0, codec="raw", evicts=False)
     made = filled(store, make_variant)
     assert store.outlook("disk", 1).leaving == store.resize("disk", 1) == Leaving()
     assert there(store, made) == list(range(6))

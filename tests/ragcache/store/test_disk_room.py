@@ -90,7 +90,7 @@ def test_what_is_freed_meanwhile_is_not_blamed(
 def test_one_that_does_not_evict_refuses(root: Path, make_variant: Any, evicts: bool) -> None:
     (first,) = put(DiskTier(root, None, "raw"), make_variant, range(1))
     nbytes = sum(path.stat().st_size for path in root.rglob("*.kv"))
-    store = open_store(root, 0, nbytes + 10, "raw", evicts=evicts)
+    store = open_store(root, ram_bytes=0, disk_bytes=nbytes + 10, codec="raw", evicts=evicts)
     if evicts:
         put(store, make_variant, range(1, 2))
     else:

@@ -99,7 +99,13 @@ def test_the_order_that_tiers_know_needs_no_look_at_all(held: list[Evictable]) -
 
 
 def opened(tier: str, root: Path, budget: int | None, order: str) -> KVStore:
-    return open_store(root, budget if tier == "ram" else 0, 0 if tier == "ram" else budget, "raw", order=order)
+    return open_store(
+        root,
+        ram_bytes=budget if tier == "ram" else 0,
+        disk_bytes=0 if tier == "ram" else budget,
+        codec="raw",
+        order=order,
+    )
 
 
 @pytest.mark.parametrize("tier", ["ram", "disk"])
@@ -166,7 +172,7 @@ def test_what_the_disk_declines_serves_from_ram(tmp_path: Path, make_variant: An
     wanted, new = (make_variant(tuple(range(9)), context=(name,)) for name in ("a", "b"))
     probe = opened("disk", tmp_path / "probe", None, "value")
     probe.put(wanted)
-    store = open_store(tmp_path / "store", None, probe.stats()[0].nbytes + 5, "raw", order="value")
+    store = open_store(tmp_path / "store", disk_bytes=probe.stats()[0].nbytes + 5, codec="raw", order="value")
     store.put(wanted)
     for _ in range(3):
         store.get(wanted.key)
@@ -260,7 +266,7 @@ def test_an_unknown_order_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=f"unknown order of eviction 'mru': choose from {', '.join(ORDERS)}$"):
         open_order("mru")
     with pytest.raises(ConfigError, match="unknown order of eviction 'mru'"):
-        open_store(None, None, None, "raw", order="mru")
+        open_store(codec="raw", order="mru")
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -271,9 +277,11 @@ def test_what_is_declined_is_neither_encoded_nor_written(
     wanted, new = (make_variant(tuple(range(300)), context=(name,)) for name in ("a", "b"))
     header, parts = pack(new, open_codec(codec))
     assert body_nbytes(new, open_codec(codec)) == sum(map(len, parts)) - len(parts[0])
-    probe = open_store(tmp_path / "probe", 0, None, codec, order="value")
+    probe = open_store(tmp_path / "probe", ram_bytes=0, codec=codec, order="value")
     probe.put(wanted)
-    store = open_store(tmp_path / "store", 0, probe.stats()[0].nbytes + 5, codec, order="value")
+    store = open_store(
+        tmp_path / "store", ram_bytes=0, disk_bytes=probe.stats()[0].nbytes + 5, codec=codec, order="value"
+    )
     store.put(wanted)
     for _ in range(3):
         store.get(wanted.key)

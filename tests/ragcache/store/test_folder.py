@@ -16,13 +16,13 @@ LATER = time.time_ns() + 10**15
 
 
 def fill(root: Path, count: int = 3) -> None:
-    store = open_store(root, 0, None, "raw")
+    store = open_store(root, ram_bytes=0, codec="raw")
     for number in range(count):
         store.put(build_variant((number + 1,)))
 
 
 def test_items_are_told_from_their_places(tmp_path: Path) -> None:
-    store = open_store(tmp_path, 0, None, "raw")
+    store = open_store(tmp_path, ram_bytes=0, codec="raw")
     variant = build_variant()
     store.put(variant)
     store.pin(variant.key)
@@ -41,7 +41,7 @@ def test_items_are_told_from_their_places(tmp_path: Path) -> None:
 def test_families_are_looked_up_as_a_look_at_all_finds_them(tmp_path: Path, indexed: bool) -> None:
     fill(tmp_path)
     variant = build_variant((1, 2, 3), fingerprint="another-engine-of-more")
-    open_store(tmp_path, 0, None, "raw").put(variant)
+    open_store(tmp_path, ram_bytes=0, codec="raw").put(variant)
     folder, engine = CacheFolder(tmp_path), engine_name("engine-a")
     first, *_ = of_all = {item.family for item in folder.items([engine])}
     (tmp_path / first[:2] / first).mkdir(parents=True)  # where no engine's folder is
@@ -68,7 +68,7 @@ def test_what_is_removed_leaves_the_books_right(tmp_path: Path) -> None:
     fill(tmp_path)
     folder = CacheFolder(tmp_path)
     first, second, third = folder.items()
-    user, now = open_store(tmp_path, 0, None, "raw"), time.time_ns()
+    user, now = open_store(tmp_path, ram_bytes=0, codec="raw"), time.time_ns()
     user.pin(folder.key(second) or build_variant().key)
     user.get(folder.key(third) or build_variant().key)
     user.stats()  # the use is written down
@@ -77,7 +77,7 @@ def test_what_is_removed_leaves_the_books_right(tmp_path: Path) -> None:
     assert user.era() != era, "a keep that is under way brings none of it back"
     assert folder.remove([first], LATER) == []
     assert not first.path.parent.exists()
-    store = open_store(tmp_path, 0, None, "raw")
+    store = open_store(tmp_path, ram_bytes=0, codec="raw")
     store.check_integrity()
     assert store.stats()[0].entries == 2
 
@@ -87,7 +87,7 @@ def test_many_go_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     fill(tmp_path, 5)
     folder = CacheFolder(tmp_path)
     assert len(folder.remove(folder.items(), LATER)) == 5
-    open_store(tmp_path, 0, None, "raw").check_integrity()
+    open_store(tmp_path, ram_bytes=0, codec="raw").check_integrity()
     assert list(folder.items()) == []
 
 
@@ -98,7 +98,7 @@ def test_leftovers_and_bad_files(tmp_path: Path) -> None:
     bad.path.write_bytes(b"bad")
     (tmp_path / "writing" / "a.1.b.tmp").write_bytes(b"half")
     assert folder.temporaries() == 1
-    open_store(tmp_path, 0, None, "raw").verify()
+    open_store(tmp_path, ram_bytes=0, codec="raw").verify()
     assert folder.quarantined(0) == []
     old = folder.quarantined(LATER)
     assert [path.name for path in old] == [bad.path.name]

@@ -27,7 +27,7 @@ def behind(make_variant: Any) -> Behind:
 
 def opened(kind: str, root: Path, variants: int, order: str = "lru") -> KVStore:
     ram, folder = (0 if kind == "disk" else None), (None if kind == "ram" else root)
-    return open_store(folder, ram, None, "raw", order=order, variants=variants)
+    return open_store(folder, ram_bytes=ram, codec="raw", order=order, variants=variants)
 
 
 def kept(store: KVStore, behind: Behind) -> list[int]:
@@ -83,10 +83,12 @@ def test_what_the_disk_declines_serves_from_ram_beside_the_one_without_context(
 ) -> None:
     """Where one is kept, as where eight are."""
     lead, new = make_variant(context=()), make_variant(context=("a",))
-    probe = open_store(tmp_path / "probe", 0, None, "raw")
+    probe = open_store(tmp_path / "probe", ram_bytes=0, codec="raw")
     probe.put(new)  # the larger one
     for most in (1, VARIANTS):
-        store = open_store(tmp_path / str(most), None, probe.stats()[0].nbytes + 5, "raw", order="value", variants=most)
+        store = open_store(
+            tmp_path / str(most), disk_bytes=probe.stats()[0].nbytes + 5, codec="raw", order="value", variants=most
+        )
         store.put(lead)
         for _ in range(3):
             store.get(lead.key)
@@ -126,7 +128,9 @@ def test_ram_keeps_no_more_than_the_store_was_told_of_what_others_displaced(tmp_
 def test_a_bucket_has_so_many_of_a_chunk(tmp_path: Path, behind: Behind, most: int) -> None:
     """And another machine, without any of them, sees them all."""
     url = f"file://{tmp_path}/bucket"
-    stores = [open_store(tmp_path / name, 0, None, "raw", remote=url, variants=most) for name in ("one", "two")]
+    stores = [
+        open_store(tmp_path / name, ram_bytes=0, codec="raw", remote=url, variants=most) for name in ("one", "two")
+    ]
     for place in range(-1, most + 2):
         stores[0].put(behind(place))
         settled(stores[0])  # type: ignore[arg-type]
@@ -143,5 +147,5 @@ def test_a_bucket_has_so_many_of_a_chunk(tmp_path: Path, behind: Behind, most: i
 @pytest.mark.parametrize("wrong", [0, -1, MOST_VARIANTS + 1, 8.0, "8", None, True])
 def test_a_number_that_cannot_be_is_refused_with_its_bounds(wrong: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"^variants is {wrong!r}: keep 1 to 64 of a chunk$"):
-        open_store(tmp_path / "kv", None, None, "raw", variants=wrong)
+        open_store(tmp_path / "kv", codec="raw", variants=wrong)
     assert not (tmp_path / "kv").exists()

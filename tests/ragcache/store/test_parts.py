@@ -111,12 +111,12 @@ def test_a_bad_part_is_told_and_the_others_are_not_touched_by_it(
     tmp_path: Path, make_variant: Any, ram: int | None
 ) -> None:
     variant = long_variant(make_variant, BLOCK + 5)
-    open_store(tmp_path, 0, None, "raw").put(variant)
+    open_store(tmp_path, ram_bytes=0, codec="raw").put(variant)
     (path,) = tmp_path.rglob("*.kv")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1  # of the last layer of the last block
     path.write_bytes(data)
-    store = open_store(tmp_path, ram, None, "raw")
+    store = open_store(tmp_path, ram_bytes=ram, codec="raw")
     entry = store.open(variant.key)
     assert entry is not None
     with entry:
@@ -130,7 +130,7 @@ def test_a_bad_part_is_told_and_the_others_are_not_touched_by_it(
 
 
 def test_an_entry_that_is_open_is_read_on_when_it_is_gone(tmp_path: Path, make_variant: Any) -> None:
-    variant, store = long_variant(make_variant, BLOCK + 5), open_store(tmp_path, 0, None, "raw")
+    variant, store = long_variant(make_variant, BLOCK + 5), open_store(tmp_path, ram_bytes=0, codec="raw")
     store.put(variant)
     entry = store.open(variant.key)
     assert entry is not None
@@ -149,8 +149,8 @@ def test_layers_that_it_has_not_are_nobodys(
 ) -> None:
     """Of the next block they would be, and what lacks some would be promoted."""
     variant = long_variant(make_variant, tokens)
-    open_store(tmp_path, 0, None, "raw").put(variant)
-    store = open_store(tmp_path, ram, None, "raw")
+    open_store(tmp_path, ram_bytes=0, codec="raw").put(variant)
+    store = open_store(tmp_path, ram_bytes=ram, codec="raw")
     entry = store.open(variant.key)
     assert entry is not None
     with entry, pytest.raises(AssertionError):
@@ -167,13 +167,13 @@ def test_what_fails_while_a_bad_file_is_taken_away_is_the_stores_error(
 ) -> None:
     """A loader knows no other: it would end the engine for all requests."""
     variant = long_variant(make_variant, 11)
-    open_store(tmp_path, 0, None, "raw").put(variant)
+    open_store(tmp_path, ram_bytes=0, codec="raw").put(variant)
     (path,) = tmp_path.rglob("*.kv")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
     monkeypatch.setattr(index_parts, "BUSY_S", 0.01)
-    store = open_store(tmp_path, ram, None, "raw")
+    store = open_store(tmp_path, ram_bytes=ram, codec="raw")
     with closing(sqlite3.connect(tmp_path / "index.sqlite", isolation_level=None)) as other:
         if hindered == "index":
             other.execute("BEGIN IMMEDIATE")
@@ -194,14 +194,14 @@ def test_what_fails_while_a_bad_file_is_taken_away_is_the_stores_error(
 @pytest.mark.parametrize("ram", [0, None])
 def test_a_bad_profile_is_told_before_any_part_is_given_out(tmp_path: Path, make_variant: Any, ram: int | None) -> None:
     variant = long_variant(make_variant, 11)
-    open_store(tmp_path, 0, None, "raw").put(variant)
+    open_store(tmp_path, ram_bytes=0, codec="raw").put(variant)
     (path,) = tmp_path.rglob("*.kv")
     data = bytearray(path.read_bytes())
     with path.open("rb") as file:
         start = EntryReader.parts(file.fileno(), "entry.kv")._start
     data[start] ^= 1
     path.write_bytes(data)
-    store = open_store(tmp_path, ram, None, "raw")
+    store = open_store(tmp_path, ram_bytes=ram, codec="raw")
     delivery = bring(store, SegmentPiece(0, 7, (variant.key,)))
     assert delivery.loaded is not None
     assert delivery.loaded.chosen is None
@@ -211,13 +211,13 @@ def test_a_bad_profile_is_told_before_any_part_is_given_out(tmp_path: Path, make
 @pytest.mark.parametrize("codec", CODECS)
 def test_some_heads_are_read_in_parts_too(tmp_path: Path, make_variant: Any, codec: str) -> None:
     variant = long_variant(make_variant, BLOCK + 5)
-    whole = open_store(tmp_path, 0, None, codec)
+    whole = open_store(tmp_path, ram_bytes=0, codec=codec)
     whole.put(variant)
     expected = whole.get(variant.key)
     assert expected is not None
     assert expected.variant.k.equal(variant.k) == (codec == "raw")
     for ram in (0, None):
-        entry = open_store(tmp_path, ram, None, codec, heads=slice(1, 2)).open(variant.key)
+        entry = open_store(tmp_path, ram_bytes=ram, codec=codec, heads=slice(1, 2)).open(variant.key)
         assert entry is not None
         with entry:
             k, v = entry.read(1, range(2))
@@ -230,8 +230,8 @@ def test_a_loader_delivers_a_long_chunk_in_the_blocks_it_is_stored_in(
     tmp_path: Path, make_variant: Any, ram: int | None
 ) -> None:
     variant = long_variant(make_variant, 2 * BLOCK + 30)
-    open_store(tmp_path, 0, None, "raw").put(variant)
-    store = open_store(tmp_path, ram, None, "raw")
+    open_store(tmp_path, ram_bytes=0, codec="raw").put(variant)
+    store = open_store(tmp_path, ram_bytes=ram, codec="raw")
     (delivery,) = SequentialLoader().begin([SegmentPiece(0, 7, (variant.key,))], store).deliveries()
     assert [(block.start, block.k.shape[2]) for block in delivery.blocks] == [
         (7, BLOCK),

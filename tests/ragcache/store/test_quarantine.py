@@ -88,7 +88,7 @@ def put_aside(store: KVStore, root: Path, variant: Variant) -> None:
     store.put(variant)
     path = entry_file(root, variant)
     path.write_bytes(flipped(path.read_bytes()))
-    assert open_store(root, 0, None, "raw").verify() != []
+    assert open_store(root, ram_bytes=0, codec="raw").verify() != []
 
 
 def flipped(data: bytes) -> bytes:
@@ -118,7 +118,7 @@ def test_what_was_put_aside_goes_with_its_text(
 ) -> None:
     """Though no look-up finds it any more; what is another's stays to be looked into."""
     gone, stays = make_variant(context=("gone",), plain=True), make_variant((9, 9), context=("other",), plain=True)
-    store = open_store(root, ram, None, "raw")
+    store = open_store(root, ram_bytes=ram, codec="raw")
     for variant in (gone, stays):
         put_aside(store, root, variant)
     assert aside(root) == {gone.key.digest, stays.key.digest}

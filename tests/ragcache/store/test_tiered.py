@@ -121,9 +121,9 @@ def test_what_the_disk_refuses_serves_from_ram_alone(tmp_path: Path, ram: RamTie
 
 def test_some_heads_take_their_share_of_ram_and_the_file_stays_whole(tmp_path: Path, make_variant: Any) -> None:
     variant = make_variant(ids=tuple(range(200)), heads=4)
-    whole = open_store(tmp_path, None, None, "raw")
+    whole = open_store(tmp_path, codec="raw")
     whole.put(variant)
-    some = open_store(tmp_path, None, None, "raw", heads=slice(1, 2))
+    some = open_store(tmp_path, codec="raw", heads=slice(1, 2))
     for tier in ("disk", "ram"):
         fetched = some.get(variant.key)
         assert fetched is not None
@@ -134,27 +134,27 @@ def test_some_heads_take_their_share_of_ram_and_the_file_stays_whole(tmp_path: P
     assert some.stats()[0].nbytes == variant.nbytes // 4 + profile
     with pytest.raises(AssertionError):
         some.put(fetched.variant)
-    again = open_store(tmp_path, 0, None, "raw").get(variant.key)
+    again = open_store(tmp_path, ram_bytes=0, codec="raw").get(variant.key)
     assert again is not None
     assert again.variant.k.equal(variant.k)
     assert whole.verify() == []
 
 
 def test_the_factory_leaves_out_what_has_no_room(tmp_path: Path) -> None:
-    assert isinstance(open_store(tmp_path / "a", None, None, "raw"), TieredStore)
-    assert isinstance(open_store(tmp_path / "b", 0, None, "raw"), DiskTier)
-    assert isinstance(open_store(None, 100, None, "raw"), RamTier)
-    assert isinstance(open_store(tmp_path / "c", 100, 0, "raw"), RamTier)
+    assert isinstance(open_store(tmp_path / "a", codec="raw"), TieredStore)
+    assert isinstance(open_store(tmp_path / "b", ram_bytes=0, codec="raw"), DiskTier)
+    assert isinstance(open_store(ram_bytes=100, codec="raw"), RamTier)
+    assert isinstance(open_store(tmp_path / "c", ram_bytes=100, disk_bytes=0, codec="raw"), RamTier)
     assert not (tmp_path / "c").exists()
 
 
 def test_the_factory_refuses_what_makes_no_store(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no tier"):
-        open_store(None, 0, None, "raw")
+        open_store(ram_bytes=0, codec="raw")
     with pytest.raises(ConfigError, match="RAM budget is -1"):
-        open_store(tmp_path, -1, None, "raw")
+        open_store(tmp_path, ram_bytes=-1, codec="raw")
     with pytest.raises(ConfigError, match="unknown codec 'zip'"):
-        open_store(None, 100, None, "zip")
+        open_store(ram_bytes=100, codec="zip")
 
 
 def test_what_other_processes_displaced_is_not_looked_at_again(
@@ -186,7 +186,7 @@ def test_the_variant_without_context_stays_in_ram_whatever_others_have_put(
 def test_pins_leave_room_in_memory_for_what_is_asked_for(tmp_path: Path, make_variant: Any) -> None:
     """More of them than it has room for, each of them read once."""
     variants = [make_variant((number,) * 3) for number in range(12)]
-    store = open_store(tmp_path, 4 * footprint(variants[0]), None, "raw")
+    store = open_store(tmp_path, ram_bytes=4 * footprint(variants[0]), codec="raw")
     for variant in variants:
         store.put(variant)
     for variant in variants[:8]:
@@ -200,7 +200,7 @@ def test_pins_leave_room_in_memory_for_what_is_asked_for(tmp_path: Path, make_va
 
 def test_a_pin_of_what_memory_alone_holds_keeps_it_there(tmp_path: Path, make_variant: Any) -> None:
     first, *others = [make_variant((number,) * 3) for number in range(4)]
-    store = open_store(tmp_path, 2 * footprint(first), None, "raw")
+    store = open_store(tmp_path, ram_bytes=2 * footprint(first), codec="raw")
     ram, disk = store._tiers  # type: ignore[attr-defined]
     ram.put(first)
     ram.pin(first.key, seconds=60)

@@ -32,7 +32,7 @@ def cache(tiny: Tiny) -> ChunkCache:
 
 
 def filled(tiny: Tiny, scale: int = 1) -> ChunkCache:
-    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive")
+    cache = ChunkCache(tiny.engine, open_store(codec="raw"), "naive")
     list(cache.ingest(SYSTEM, make_chunks(*(len(chunk) * scale for chunk in DOCUMENT))))
     return cache
 

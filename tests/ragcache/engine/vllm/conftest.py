@@ -150,7 +150,7 @@ def arrive(scheduler: LinkScheduler, name: str, linker: str, *, skip: int = 0, s
 @pytest.fixture
 def stored(tiny: Tiny) -> KVStore:
     """The document's variants, and of its first chunk another one."""
-    store = open_store(None, None, None, "raw")
+    store = open_store(codec="raw")
     cache = ChunkCache(tiny.engine, store, "naive", context_chunks=2)
     variants = list(cache.ingest(SYSTEM, DOCUMENT))
     store.put(cache.kvgen.capture(cache.system_variant(SYSTEM), variants[2:], DOCUMENT[0]))

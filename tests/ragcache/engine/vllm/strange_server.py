@@ -93,7 +93,7 @@ def engine_before(script: Script, folder: Path) -> Iterator[ServedVllmEngine]:
     serving.start()
     address = ServerAddress(False, "127.0.0.1", server.server_port)
     engine = ServedVllmEngine(
-        VllmServer(address), folder, torch.float32, open_store(None, 1, None, "raw"), Digests(None)
+        VllmServer(address), folder, torch.float32, open_store(ram_bytes=1, codec="raw"), Digests(None)
     )
     try:
         yield engine

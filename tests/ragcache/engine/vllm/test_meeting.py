@@ -146,7 +146,7 @@ class Reader(Worker):
 @pytest.fixture
 def stored(tiny: Tiny, tmp_path: Path) -> KVStore:
     """On a disk, each chunk behind all before it."""
-    store = open_store(tmp_path, 0, None, "raw")
+    store = open_store(tmp_path, ram_bytes=0, codec="raw")
     cache = ChunkCache(tiny.engine, store, "naive", context_chunks=len(DOCUMENT))
     store.put(cache.system_variant(SYSTEM))
     list(cache.ingest(SYSTEM, DOCUMENT))

@@ -38,7 +38,7 @@ def engine(script: Script, tmp_path: Path) -> Iterator[ServedVllmEngine]:
 
 
 def answer(engine: ServedVllmEngine, **sampling: Any) -> TokenStream:
-    cache = ChunkCache(engine, open_store(None, 1, None, "raw"), "naive", keep_missed=False)
+    cache = ChunkCache(engine, open_store(ram_bytes=1, codec="raw"), "naive", keep_missed=False)
     return cache.generate(PROMPT, max_tokens=TOKENS, sampling=Sampling(**sampling))
 
 

@@ -65,7 +65,9 @@ def machine(tmp_path: Path) -> Iterator[OpenMachine]:
         order: str = "lru",
     ) -> SharedStore:
         shared = {"remote": url, "remote_bytes": remote, "remote_patience_s": patience_s}
-        store = open_store(tmp_path / name, ram, disk, codec, heads, order=order, **shared)
+        store = open_store(
+            tmp_path / name, ram_bytes=ram, disk_bytes=disk, codec=codec, heads=heads, order=order, **shared
+        )
         assert isinstance(store, SharedStore)
         opened.append(store)
         return store

@@ -38,7 +38,7 @@ def measured(
     parts: TorchModel, segments: Sequence[Segment], folder: Path, url: str, rounds: int
 ) -> list[dict[str, Any]]:
     def opened(name: str, remote: str = "") -> KVStore:
-        return open_store(folder / name, 0, None, parts.settings.codec, remote=remote)
+        return open_store(folder / name, ram_bytes=0, codec=parts.settings.codec, remote=remote)
 
     def cache_over(store: KVStore, *, loads_beside: bool) -> ChunkCache:
         loader = parts.loader if loads_beside else None

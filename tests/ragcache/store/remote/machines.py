@@ -25,7 +25,7 @@ SETTLED_S = 120.0
 
 def main(scene: str, folder: Path, url: str) -> None:
     module.LOOK_S = 20.0  # the machine that runs this may be busy
-    store = open_store(folder, 1 << 28, None, "raw", remote=url)
+    store = open_store(folder, ram_bytes=1 << 28, codec="raw", remote=url)
     assert isinstance(store, SharedStore)
     cache = ChunkCache(make_tiny().engine, store, "naive", context_chunks=2, keep_missed=False)
     told: object = None

@@ -277,7 +277,7 @@ def test_a_child_of_a_fork_has_the_disk_alone(machine: OpenMachine, folder_url: 
 
 def test_a_bucket_needs_a_disk(folder_url: str) -> None:
     with pytest.raises(ConfigError, match="needs a disk"):
-        open_store(None, None, None, "raw", remote=folder_url)
+        open_store(codec="raw", remote=folder_url)
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://host/path", "s3://", "az://container/prefix"])
@@ -286,4 +286,4 @@ def test_what_is_no_bucket_is_told_with_what_would_be(
 ) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(ConfigError, match="give s3://bucket/prefix"):
-        open_store(tmp_path / "kv", 0, None, "raw", remote=url)
+        open_store(tmp_path / "kv", ram_bytes=0, codec="raw", remote=url)

@@ -106,12 +106,12 @@ def test_what_is_not_where_it_was_planned_is_waited_for_beside_the_disk(
 @pytest.mark.parametrize("remote_bytes", [0, -1, True, "5GB", 1.5])
 def test_a_budget_that_is_none_would_empty_the_bucket(tmp_path: Path, folder_url: str, remote_bytes: Any) -> None:
     with pytest.raises(ConfigError, match="the bucket's budget is"):
-        open_store(tmp_path / "kv", 0, None, "raw", remote=folder_url, remote_bytes=remote_bytes)
+        open_store(tmp_path / "kv", ram_bytes=0, codec="raw", remote=folder_url, remote_bytes=remote_bytes)
 
 
 @pytest.mark.parametrize("remote", [5, True, ["s3://bucket"]])
 def test_a_bucket_is_named_by_a_text(tmp_path: Path, remote: Any) -> None:
     with pytest.raises(ConfigError, match="give its URL"):
-        open_store(tmp_path / "kv", 0, None, "raw", remote=remote)
+        open_store(tmp_path / "kv", ram_bytes=0, codec="raw", remote=remote)
     assert not (tmp_path / "kv").exists()
-    assert open_store(tmp_path / "kv", 0, None, "raw", remote=None).stats()[0].tier == "disk"
+    assert open_store(tmp_path / "kv", ram_bytes=0, codec="raw", remote=None).stats()[0].tier == "disk"
