@@ -19,13 +19,14 @@ from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
 from ragcache.linking import make_linker
 from ragcache.report import COMPUTED, PREFIX, Report
+from ragcache.store.findings import DISK, RAM
 from ragcache.types import Segment
 
 STOCK, FLOOR = ("stock", "full"), ("floor", "naive")  # case and linker
 SERVED = ("served", "auto")  # as an application answers: chunks are linked only where that has been sooner
 EXACT = "exact"  # the case of what vLLM's own prefix cache holds
 TURN = "turn"  # that of a chat's second question
-TIERS = {"disk": "disk", TURN: PREFIX}  # of others "ram"
+TIERS = {DISK: DISK, TURN: PREFIX}  # of others RAM
 RESAMPLES = 2000  # of rounds, for the limit of a ratio
 SETTLE_S = 1.0  # until whoever looks at the load of the machine sees that it has changed
 Case = Callable[[], Report]
@@ -107,7 +108,7 @@ Reports = Mapping[tuple[str, str], Sequence[Report]]
 def _rows(reports: Reports, others: int, idle: Reports, plain: set[tuple[str, str]]) -> list[Row]:
     for (place, spec), measured in reports.items():
         if (place, spec) != SERVED:
-            check_tiers(spec, TIERS.get(place, "ram"), measured)
+            check_tiers(spec, TIERS.get(place, RAM), measured)
     stock, floor = median_ttft(reports[STOCK]), median_ttft(reports[FLOOR])
     rows: list[Row] = []
     for case, measured in reports.items():
@@ -129,7 +130,7 @@ def _row(case: tuple[str, str], others: int, reports: Sequence[Report], stock: f
         "ttft_s": linked,
         "efficiency": (floor + part * stock) / linked,
         "speedup": stock / linked,
-        "own_s": None if case[0] == "disk" or reports[0].own_s is None else median(one.own_s or 0.0 for one in reports),
+        "own_s": None if case[0] == DISK or reports[0].own_s is None else median(one.own_s or 0.0 for one in reports),
     }
 
 

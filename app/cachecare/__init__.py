@@ -25,7 +25,7 @@ from app.models import Models
 from app.settings import Settings
 from ragcache.address import system_address
 from ragcache.errors import PromptError
-from ragcache.store.findings import BUCKET, Flaw, TierStats
+from ragcache.store.findings import BUCKET, DISK, RAM, Flaw, TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.store.frame import read_seen
 from ragcache.store.remote.bucket import Bucket
@@ -116,7 +116,7 @@ def _spoken(library: Library, models: Models) -> set[str]:
 def tiers(settings: Settings, census: Census) -> list[TierStats]:
     """As a store that was just opened would tell them: its RAM is empty, the disk holds what was counted."""
     disk = FileTally.of(chain(census.live, census.dead, census.other, census.unreadable))
-    sizes = [("ram", FileTally(), settings.ram_bytes), ("disk", disk, settings.disk_bytes)]
+    sizes = [(RAM, FileTally(), settings.ram_bytes), (DISK, disk, settings.disk_bytes)]
     return [TierStats(name, kv.entries, kv.nbytes, budget, 0, 0, 0, 0) for name, kv, budget in sizes if budget]
 
 

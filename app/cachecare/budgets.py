@@ -12,6 +12,7 @@ from app.settings import variable
 from ragcache.host import free_bytes
 from ragcache.store import KVStore
 from ragcache.store.budgets import BudgetOutlook
+from ragcache.store.findings import DISK
 
 OF_VLLM = (
     "the KV is kept by a vLLM server, with the budgets that it was started with: `ram_bytes` and `disk_bytes` of its "
@@ -50,8 +51,8 @@ class Budgets:
         store = self._models.store
         for name, budget in asked.items():
             store.resizable(name, budget)
-        if (disk := asked.get("disk")) is not None:
-            self._check_disk(disk, store.resizable("disk", disk).held())
+        if (disk := asked.get(DISK)) is not None:
+            self._check_disk(disk, store.resizable(DISK, disk).held())
         return store
 
     def _check_disk(self, budget: int, held: int) -> None:

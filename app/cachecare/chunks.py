@@ -5,8 +5,7 @@ from __future__ import annotations
 from app.library.kv import Shelf, current_identity, families_of, has_kv
 from app.models import Models
 from ragcache.store.base import KVStore, Tier
-from ragcache.store.disk import DiskTier
-from ragcache.store.findings import RAM
+from ragcache.store.findings import DISK, RAM
 from ragcache.store.folder import CacheFolder, engine_name
 
 
@@ -34,5 +33,5 @@ class KeptChunks:
             for info in tier.variants(family)
         ]
         kept = self._shelf.of([family])
-        tiers = [*([RAM] if held else []), *([DiskTier.name] if kept.entries else [])]
+        tiers = [*([RAM] if held else []), *([DISK] if kept.entries else [])]
         return tiers, kept.nbytes or sum(held)

@@ -23,15 +23,14 @@ from app.library.catalog.serving_records import CacheTally
 from app.models import Models
 from ragcache.rates import Rates, Work
 from ragcache.report import COMPUTED, PREFIX, Report
-from ragcache.store.disk import DiskTier
-from ragcache.store.findings import BUCKET, RAM
+from ragcache.store.findings import BUCKET, DISK, RAM
 
 WRITE_S = 5.0
 MOST = 20_000  # chunks, and moments of collections, that wait to be written; beyond them nothing new is counted
-# By the tiers of reports. A chunk that was computed may have begun in an exact prefix.
-TIERS: Mapping[str, str] = {
+# Of a tally, by the tiers of reports. A chunk that was computed may have begun in an exact prefix.
+FIELDS: Mapping[str, str] = {
     RAM: "ram",
-    DiskTier.name: "disk",
+    DISK: "disk",
     BUCKET: "bucket",
     PREFIX: "prefix",
     COMPUTED: "prefix",
@@ -151,7 +150,7 @@ def running_rates(models: Models) -> Rates | None:
 def _by_tier(report: Report) -> dict[str, int]:
     found = defaultdict[str, int](int)
     for chunk in report.chunks:
-        if (name := TIERS.get(chunk.tier)) is not None:
+        if (name := FIELDS.get(chunk.tier)) is not None:
             found[name] += chunk.reused
     return dict(found)
 

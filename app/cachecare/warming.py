@@ -22,7 +22,7 @@ from app.prompt import PromptTemplate
 from ragcache.address import lead_address
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
-from ragcache.store.disk import DiskTier
+from ragcache.store.findings import DISK
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 ARRANGED = 128  # documents that get their places together
@@ -54,7 +54,7 @@ def warm(
     if models.settings.kv == "off":
         raise MaintenanceError("RAGCACHE_KV is off, so answers would not use it: choose auto, eager or on-use")
     with library.catalog.alone(collection):
-        if models.store.kept.tier != DiskTier.name:
+        if models.store.kept.tier != DISK:
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
         cache, template = models.cache, models.template.within(border)
         system = template.system()

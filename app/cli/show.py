@@ -12,6 +12,7 @@ from app.compose import opened
 from app.library.catalog.records import StoredChunk
 from app.library.inspection import Shown, show_chunk, show_document
 from app.library.kv import StoredVariant
+from ragcache.store.findings import DISK
 
 _NUMBERS = ("id", "#", "characters", "tokens", "KV")
 
@@ -66,7 +67,7 @@ def _chunk_as_json(shown: Shown, chunk: StoredChunk, texts: bool) -> dict[str, A
         **({"text": chunk.text} if texts else {}),
         "kv": [
             {
-                "tier": info.tier,
+                "tier": DISK,
                 "bytes": info.nbytes,
                 "address": info.key.digest,
                 "context": [{"token_hash": one, "ordinal": shown.hashes.get(one)} for one in info.key.context],
@@ -118,10 +119,10 @@ def _row(shown: Shown, chunk: StoredChunk) -> tuple[object, ...]:
 
 def _variant(shown: Shown, info: StoredVariant) -> str:
     if not info.key.context:
-        return f"{info.tier}, {size(info.nbytes)}, right behind the system prompt"
+        return f"{DISK}, {size(info.nbytes)}, right behind the system prompt"
     known = [shown.hashes.get(one) for one in info.key.context]
     names = ", ".join("of another document" if one is None else f"#{one}" for one in known)
-    return f"{info.tier}, {size(info.nbytes)}, behind {count(len(known), 'chunk')}: {names}"
+    return f"{DISK}, {size(info.nbytes)}, behind {count(len(known), 'chunk')}: {names}"
 
 
 def _lines(text: str) -> str:

@@ -151,7 +151,6 @@ class StoredVariant:
 
     key: VariantKey
     nbytes: int
-    tier: str = "disk"
 
 
 def has_kv(settings: Settings) -> bool:

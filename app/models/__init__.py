@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from app.models.folders import resolve_embedder
 from app.settings import Settings
+from ragcache.store.findings import DISK
 from retriever.fingerprint import fingerprint
 from retriever.shared_property import shared_property
 from splitter import make_splitter
@@ -98,7 +99,7 @@ class Models:
         """The budget of KV on the disk: that of the settings, until whoever runs a server gives the store another."""
         store = Models.store.peek(self)
         known = {tier.name: tier.budget for tier in store.tiers()} if store else {}
-        return known.get("disk") or self.settings.disk_bytes
+        return known.get(DISK) or self.settings.disk_bytes
 
     @shared_property
     def cache(self) -> ChunkCache:

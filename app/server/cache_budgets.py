@@ -13,6 +13,7 @@ from app.server.callers import Asking
 from app.server.service import Serving
 from app.settings import variable
 from ragcache.store.budgets import BudgetOutlook
+from ragcache.store.findings import DISK, RAM
 
 router = APIRouter(prefix="/v1/cache/budgets", tags=["KV cache"])
 MOST = 2**63 - 1
@@ -65,7 +66,7 @@ def change(body: NewBudgets, service: Serving, caller: Asking) -> CacheBudgets:
 
 
 def _by_tier(ram: int | None, disk: int | None) -> dict[str, int]:
-    return {name: budget for name, budget in (("ram", ram), ("disk", disk)) if budget is not None}
+    return {name: budget for name, budget in ((RAM, ram), (DISK, disk)) if budget is not None}
 
 
 def _card(outlooks: Iterable[BudgetOutlook]) -> CacheBudgets:

@@ -21,6 +21,8 @@ from app.models.cores import release_helpers
 from app.server.callers import Asking, Caller
 from app.server.events import sound
 from app.server.service import Service, Serving
+from ragcache.report import PREFIX
+from ragcache.store.findings import TIERS
 
 router = APIRouter(prefix="/v1/cache", tags=["KV cache"])
 Step = Literal["minute", "hour", "day"]
@@ -128,7 +130,7 @@ def use_of(tally: CacheTally, caller: Caller) -> CacheUse:
         repaired=tally.repaired,
         computed=tally.computed,
         hit_rate=served / tokens if tokens else None,
-        tiers={name: getattr(tally, name) for name in ("ram", "disk", "bucket", "prefix")},
+        tiers={name: getattr(tally, name) for name in (*TIERS, PREFIX)},
         ttft_s=tally.first_s,
         estimated=Saving(answers=tally.estimated, seconds=tally.estimated_s),
         measured=Saving(answers=tally.compared, seconds=tally.compared_s),

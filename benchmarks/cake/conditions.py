@@ -14,6 +14,7 @@ from ragcache.loader import Loader, Loading, SegmentPiece
 from ragcache.loader.throttle import Shares
 from ragcache.policy import Rates
 from ragcache.store.base import KVStore
+from ragcache.store.findings import DISK
 
 FASTEST = 25.0  # Gbps of a trace: the paper draws between none and that, and between none and all of the device
 STEPS = 40  # of a trace, then it begins again
@@ -102,7 +103,7 @@ class ToldLoader(Loader):
 
     def __init__(self, loader: Loader, bytes_per_s: float, linking: float):
         self._loader, self._linking = loader, linking
-        self._rates = Rates({"work": [0.0, 0.0, 0.0, 0.0], "loads": {"disk": [0.0, 1.0 / bytes_per_s, 0.1]}})
+        self._rates = Rates({"work": [0.0, 0.0, 0.0, 0.0], "loads": {DISK: [0.0, 1.0 / bytes_per_s, 0.1]}})
 
     def begin(
         self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0

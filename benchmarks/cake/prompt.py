@@ -32,12 +32,13 @@ from ragcache.policy import Rates, Terms, worthwhile
 from ragcache.report import COMPUTED, Report
 from ragcache.store.base import KVStore
 from ragcache.store.entry import EntryReader
+from ragcache.store.findings import RAM
 from ragcache.store.layout import KV
 from ragcache.timeline import LOAD, PLACE
 from ragcache.types import Chunk, Segment, VariantKey
 
 CAKE, LOADED, COMPUTE = MODES = ("cake", "load", "compute")
-FROM_RAM = "ram"  # the mode beside a real disk
+FROM_RAM = RAM  # the mode beside a real disk
 PATIENCE = 100 * LOAD_LIMIT_S  # the slowest disk of the grid is slow on purpose
 WARM_UPS = 2  # in which Cake's rates become this machine's
 Mode = tuple[str, str]  # of PRELOADS, and the mode

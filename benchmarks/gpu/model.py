@@ -27,6 +27,7 @@ from ragcache.rates import Rates
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
+from ragcache.store.findings import DISK, RAM
 from ragcache.types import Segment
 
 CHUNK_TOKENS = 200
@@ -92,7 +93,7 @@ def _cases(
     ram: ChunkCache, disk: ChunkCache, served: ChunkCache, prompts: Sequence[Prompt]
 ) -> dict[tuple[str, str], Case]:
     caches = {STOCK: ram, FLOOR: ram, SERVED: served}
-    caches |= {(place, spec): cache for place, cache in (("ram", ram), ("disk", disk)) for spec in LINKERS}
+    caches |= {(place, spec): cache for place, cache in ((RAM, ram), (DISK, disk)) for spec in LINKERS}
     return {case: _case(cache, prompts, case[1]) for case, cache in caches.items()}
 
 
@@ -107,11 +108,11 @@ def _loading(ram: ChunkCache, disk: ChunkCache, prompts: Sequence[Prompt], round
     bare = [[prompt[0], prompt[-1]] for prompt in prompts]
     cases = {
         BARE: _case(ram, bare, "naive"),
-        "ram": _case(ram, prompts, "naive"),
-        "disk": _case(disk, prompts, "naive"),
+        RAM: _case(ram, prompts, "naive"),
+        DISK: _case(disk, prompts, "naive"),
     }
     reports = interleaved(cases, rounds)
-    return [_loaded(place, reports[place], median_ttft(reports[BARE]), ram) for place in ("ram", "disk")]
+    return [_loaded(place, reports[place], median_ttft(reports[BARE]), ram) for place in (RAM, DISK)]
 
 
 def _loaded(place: str, reports: Sequence[Report], bare: float, cache: ChunkCache) -> Row:

@@ -17,6 +17,7 @@ from ragcache.cache import ChunkCache
 from ragcache.engine import TokenStream
 from ragcache.engine.vllm.requests import link_params
 from ragcache.report import Report
+from ragcache.store.findings import RAM
 from ragcache.types import Segment
 
 
@@ -40,7 +41,7 @@ class VllmAnswering(AnsweringEngine):
         assert ids == answer, "vLLM left the answer that it was led along"
         generation = self._generate(segments, linker, self._max_tokens)
         text = self._template.decode(tuple(generation))
-        check_tiers(linker, "ram", [generation.report])
+        check_tiers(linker, RAM, [generation.report])
         return Linked(divergence(full.logits, logprobs), text, generation.report.part)
 
     def first_token(self, segments: Sequence[Segment], linker: str) -> Report:

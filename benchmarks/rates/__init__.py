@@ -11,8 +11,9 @@ from pathlib import Path
 
 from benchmarks.choices import parse_names, parse_numbers, some_of
 from benchmarks.options import DATA, ROUNDS, BenchOptions, option
+from ragcache.store.findings import DISK, RAM
 
-RAM, DISK, CACHED = TIERS = ("ram", "disk", "cached")
+PLACES = (RAM, DISK, "cached")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class RatesBenchOptions(BenchOptions):
     """MB a second from each tier and codec, decoding included, and the seconds of a computing step by position."""
 
     tiers: tuple[str, ...] = option(
-        ",".join(TIERS), "ram; disk, with the system's page cache emptied; cached by it.", read=some_of(*TIERS)
+        ",".join(PLACES), "ram; disk, with the system's page cache emptied; cached by it.", read=some_of(*PLACES)
     )
     codecs: tuple[str, ...] = option("bf16,int8,int4", "What the KV is stored in, with commas.", read=parse_names)
     tokens: tuple[int, ...] = option("200,800,1600", "Of what is loaded at once, with commas.", read=parse_numbers)

@@ -17,7 +17,7 @@ from benchmarks.caches import forget_pages
 from benchmarks.corpus import fill, read_texts, split_documents
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
-from benchmarks.rates import DISK, RAM, RatesBenchOptions
+from benchmarks.rates import RatesBenchOptions
 from benchmarks.timing import timed
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
@@ -29,6 +29,7 @@ from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import LOSSLESS
+from ragcache.store.findings import DISK, RAM
 from ragcache.types import Chunk, Variant, VariantKey
 
 CHUNK_TOKENS = 200  # that the texts are cut into before they are put together again

@@ -27,6 +27,7 @@ from benchmarks.search import SearchBenchOptions
 from benchmarks.search.data import Topics, fill
 from benchmarks.timing import Case, check_tiers, first_token, median_ttft
 from ragcache.report import Report
+from ragcache.store.findings import RAM
 from retriever import Hit, Vectors
 from retriever.searcher import Searcher
 
@@ -98,7 +99,7 @@ def run(settings: Settings, texts: Sequence[str], options: SearchBenchOptions, o
             ingest(library, topics, options.chunks)
             asked = topics.questions(options.questions)
             seconds, reports = measure(library, models, asked, first, options.rounds)
-    check_tiers(LINKER, "ram", reports)
+    check_tiers(LINKER, RAM, reports)
     rows = [_row(options.chunks, settings.retrieval, seconds, median_ttft(reports))]
     publish(common_settings(parts) | options.settings() | {"linker": LINKER, "context": CONTEXT}, rows, out)
     return rows

@@ -9,9 +9,10 @@ import numpy as np
 
 from app.models.loading import TorchModel
 from benchmarks.corpus import read_texts, split_documents
-from benchmarks.rates import DISK, RatesBenchOptions
+from benchmarks.rates import RatesBenchOptions
 from benchmarks.rates.measurement import computing, joined, loading
 from benchmarks.trace import TraceBenchOptions
+from ragcache.store.findings import DISK
 
 PIECE = 200  # tokens that are brought at once
 STEP = 256

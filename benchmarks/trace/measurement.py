@@ -24,9 +24,8 @@ from benchmarks.trace.oracles import ORACLES
 from benchmarks.trace.requests import Trace, TraceRequest, read_trace
 from benchmarks.trace.stored import StoredPassages
 from ragcache.errors import ConfigError
-from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import ORDERS
-from ragcache.store.findings import RAM
+from ragcache.store.findings import DISK, RAM
 
 # Which of its passages were there, or in which tier; those that were not are there now.
 Found = Callable[[TraceRequest], Sequence[bool | str]]
@@ -89,7 +88,7 @@ def _row(trace: Trace, costs: TraceCosts, options: TraceBenchOptions, case: Trac
         "capacity": case.share,
         "hit_rate": tally.rate(*(tier for tier in tally.tiers if tier)),
         "ram_hit_rate": tally.rate(RAM) if tiers_told else None,
-        "disk_hit_rate": tally.rate(DiskTier.name) if tiers_told else None,
+        "disk_hit_rate": tally.rate(DISK) if tiers_told else None,
         "tokens_total": tally.total,
         "tokens_computed": round(tally.computed),
         "questions": tally.questions,

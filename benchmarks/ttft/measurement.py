@@ -20,6 +20,7 @@ from benchmarks.ttft import TtftBenchOptions
 from ragcache.cache import ChunkCache
 from ragcache.linking.baselines import Full
 from ragcache.store import open_store
+from ragcache.store.findings import DISK, RAM
 from ragcache.types import Chunk, Segment
 
 
@@ -67,7 +68,7 @@ def _caches(
 
 def _measure(segments: Sequence[Segment], ram: ChunkCache, disk: ChunkCache, options: TtftBenchOptions) -> list[Row]:
     caches = {STOCK: ram, FLOOR: ram}
-    caches |= {("ram", spec): ram for spec in options.linkers} | {("disk", spec): disk for spec in options.linkers}
+    caches |= {(RAM, spec): ram for spec in options.linkers} | {(DISK, spec): disk for spec in options.linkers}
     cases: dict[tuple[str, str], Case] = {
         (place, spec): partial(first_token, cache, segments, spec) for (place, spec), cache in caches.items()
     }

@@ -29,6 +29,7 @@ from ragcache.engine.vllm.requests import link_params
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
+from ragcache.store.findings import DISK, RAM
 from ragcache.types import Segment, Text
 
 if TYPE_CHECKING:  # vLLM is not everywhere
@@ -76,8 +77,8 @@ class Places:
 
     def first_token(self, place: str, segments: Sequence[Segment], linker: str) -> Report:
         engine = self._engine
-        engine.use_store(self._disk if place == "disk" else self._cache.store)
-        if place == "disk":
+        engine.use_store(self._disk if place == DISK else self._cache.store)
+        if place == DISK:
             forget_pages(self._folder)
         if place != EXACT:  # it comes right after stock, whose blocks it finds
             engine.forget_prefixes()
@@ -97,7 +98,7 @@ class Places:
 
 
 def _measure(places: Places, segments: Sequence[Segment], options: TtftBenchOptions) -> list[Row]:
-    names = [STOCK, (EXACT, "full"), FLOOR, *((place, spec) for place in ("ram", "disk") for spec in options.linkers)]
+    names = [STOCK, (EXACT, "full"), FLOOR, *((place, spec) for place in (RAM, DISK) for spec in options.linkers)]
     cases: dict[tuple[str, str], Case] = {
         (place, spec): partial(places.first_token, place, segments, spec) for place, spec in names
     }

@@ -27,7 +27,7 @@ from ragcache.store.disk_budget import DiskBudget, TierCounts
 from ragcache.store.disk_room import DiskRoom, Floor
 from ragcache.store.entry import EntryReader, FileEntry, KnownForms, body_nbytes, pack
 from ragcache.store.eviction import ORDERS, VARIANTS, EvictionOrder
-from ragcache.store.findings import Flaw, TierStats
+from ragcache.store.findings import DISK, Flaw, TierStats
 from ragcache.store.folder import BadFile
 from ragcache.store.format import Header
 from ragcache.store.frame import InfoCache, seen_of
@@ -41,7 +41,7 @@ _TRIES = 5
 
 
 class DiskTier(Tier):
-    name = "disk"
+    name = DISK
 
     def __init__(
         self,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ragcache.types import Variant
 
-RAM = "ram"  # the name of the tier that has nothing to wait for
-BUCKET = "bucket"  # and of the one that is farthest
+# The tiers by name, the fastest first: the one that has nothing to wait for, files here, and what machines share.
+RAM, DISK, BUCKET = TIERS = ("ram", "disk", "bucket")
 
 
 @dataclass(frozen=True)

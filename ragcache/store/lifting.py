@@ -11,7 +11,7 @@ from math import prod
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.disk import DiskTier
-from ragcache.store.findings import RAM
+from ragcache.store.findings import DISK, RAM
 from ragcache.store.ram import RamTier
 from ragcache.store.tiered import ram_of, rises
 from ragcache.types import VariantInfo
@@ -26,7 +26,7 @@ def lift(store: KVStore, likely: Sequence[VariantInfo], pause: Callable[[], None
     disk = next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
     if disk is None:
         return 0
-    if far := [info.key for info in likely if info.tier not in (RAM, disk.name)]:
+    if far := [info.key for info in likely if info.tier not in (RAM, DISK)]:
         store.near(lambda: far)
     if ram is None:
         return 0

@@ -15,6 +15,7 @@ from ragcache.store.eviction.lfu import least_frequently_used
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.value import expected_value
 from ragcache.store.eviction.victims import MOST_VARIANTS, VARIANTS
+from ragcache.store.findings import BUCKET, DISK, RAM, TIERS
 
 __all__ = [
     "MOST_VARIANTS",
@@ -37,7 +38,6 @@ ORDERS: Mapping[str, EvictionOrder] = {
     "craft": reuse_frequency,
     "value": expected_value,
 }
-TIERS = ("ram", "disk", "bucket")
 
 
 def open_order(name: str) -> EvictionOrder:
@@ -57,13 +57,13 @@ def order_names(names: str) -> dict[str, str]:
     given = _given(names) if "=" in names else dict.fromkeys(TIERS, names)
     for name in given.values():
         open_order(name)
-    return {"bucket": given["disk"], **given}
+    return {BUCKET: given[DISK], **given}
 
 
 def _given(names: str) -> dict[str, str]:
     parts = [part.strip().partition("=") for part in names.split(",")]
     given = {tier: name for tier, _, name in parts}
-    if len(given) != len(parts) or not {"ram", "disk"} <= given.keys() <= {*TIERS}:
+    if len(given) != len(parts) or not {RAM, DISK} <= given.keys() <= {*TIERS}:
         told = (
             "give one for all tiers, or ram=NAME,disk=NAME, and bucket=NAME where that is to be another than the disk's"
         )
@@ -74,4 +74,4 @@ def _given(names: str) -> dict[str, str]:
 def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder, EvictionOrder]:
     """Of RAM, of the disk and of a bucket."""
     given = order_names(names)
-    return ORDERS[given["ram"]], ORDERS[given["disk"]], ORDERS[given["bucket"]]
+    return ORDERS[given[RAM]], ORDERS[given[DISK]], ORDERS[given[BUCKET]]
