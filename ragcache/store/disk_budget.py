@@ -14,8 +14,6 @@ from ragcache.store.budgets import Leaving
 from ragcache.store.disk_room import DiskRoom
 from ragcache.store.eviction.base import Evictable
 from ragcache.store.eviction.lowest import LowestFirst
-from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.value import expected_value
 from ragcache.store.eviction.victims import Lesser, displaced
 from ragcache.store.index import Change, Contents, FolderIndex, reporting
 from ragcache.store.layout import KV, FolderLayout
@@ -103,7 +101,7 @@ class DiskBudget:
         """Whether an entry of at least so many bytes, that is put and judged, would not be taken in: so that it is not
         encoded and written first.
         """
-        if self._room.order is not expected_value or self.has_room(nbytes):
+        if not self._room.order.judges or self.has_room(nbytes):
             return False
         with reporting("read", self._room.root):
             declined = self._index.change(
@@ -156,7 +154,7 @@ class DiskBudget:
 
     def _judged(self, one: Evictable) -> Evictable:
         """With its uses, as far as the order goes by them."""
-        if self._room.order is least_recently_used:
+        if not self._room.order.counts_uses:
             return one
         age_s = max(0.0, (time.time_ns() - one.used) / 1e9)
         return replace(one, uses=self._reuse.fading.of_folder(digest_of(one.name), one.uses.count, age_s))

@@ -14,7 +14,7 @@ from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.defaults import ORDER
 from ragcache.store.eviction import NEVER, ORDERS, VARIANTS, Evictable, EvictionOrder
 from ragcache.store.eviction.lowest import LowestFirst
-from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.lru import LRU
 from ragcache.store.eviction.victims import Lesser, displaced, first_of, victims
 from ragcache.store.findings import RAM, Flaw, TierStats
 from ragcache.store.held import HeldEntry, compact, footprint
@@ -126,7 +126,7 @@ class RamTier(Tier):
             found = {name: self._residents[name].variant.key for name in self._prefixes}
             own = [self._candidate(name) for name, key in found.items() if key.fingerprint.endswith(fingerprint)]
             need = sum(one.nbytes for one in own) + more - share_of(self._budget, share)
-            loose = sorted((one for one in own if not self._pins.holds(one.name)), key=least_recently_used)
+            loose = sorted((one for one in own if not self._pins.holds(one.name)), key=LRU.rank)
             for one in first_of(loose, need):  # no evictions, as on the disk
                 self._drop(one.name)
 
@@ -278,7 +278,7 @@ class RamTier(Tier):
 
     def _judged(self, name: str, nbytes: int, used: int = 0, came: int = 0) -> Evictable:
         pinned = self._pins.keeps(name)
-        uses = NEVER if self._order is least_recently_used else self.reuse.fading.of(name)
+        uses = self.reuse.fading.of(name) if self._order.counts_uses else NEVER
         return Evictable(name, nbytes, used, pinned, came, uses)
 
     def _drop(self, name: str) -> bool:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 from ragcache.errors import ConfigError
 from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder, Uses
-from ragcache.store.eviction.craft import reuse_frequency
-from ragcache.store.eviction.fifo import first_come
-from ragcache.store.eviction.lfu import least_frequently_used
-from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.value import expected_value
+from ragcache.store.eviction.craft import CRAFT
+from ragcache.store.eviction.fifo import FIFO
+from ragcache.store.eviction.lfu import LFU
+from ragcache.store.eviction.lru import LRU
+from ragcache.store.eviction.value import VALUE
 from ragcache.store.eviction.victims import MOST_VARIANTS, VARIANTS
 from ragcache.store.findings import BUCKET, DISK, RAM, TIERS
 
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 ORDERS: Mapping[str, EvictionOrder] = {
-    "lru": least_recently_used,
-    "fifo": first_come,
-    "lfu": least_frequently_used,
-    "craft": reuse_frequency,
-    "value": expected_value,
+    "lru": LRU,
+    "fifo": FIFO,
+    "lfu": LFU,
+    "craft": CRAFT,
+    "value": VALUE,
 }
 
 

@@ -1,4 +1,4 @@
-"""The contract of orders of eviction: a function of an entry, so another policy is another function."""
+"""The contract of orders of eviction: a number for each entry, and what whoever goes by it has to know."""
 
 from __future__ import annotations
 
@@ -34,4 +34,16 @@ class Evictable:
     uses: Uses = NEVER
 
 
-EvictionOrder = Callable[[Evictable], float]  # the lowest goes first; of equal ones that which was used longest ago
+@dataclass(frozen=True)
+class EvictionOrder:
+    """The lowest goes first; of equal ones that which was used longest ago."""
+
+    rank: Callable[[Evictable], float]
+    as_known: bool = False  # by their last use, as tiers know their entries anyhow: nobody has to rank them
+    counts_uses: bool = True  # which whoever ranks looks up
+    judges: bool = False  # what is worth no more than what would go for it is not taken in
+
+    @property
+    def heeds_uses(self) -> bool:
+        """Whether it matters what was used, and when."""
+        return self.as_known or self.counts_uses

@@ -4,8 +4,11 @@ variant that serves prompts as it is counts for more than one that is mostly com
 
 from __future__ import annotations
 
-from ragcache.store.eviction.base import Evictable
+from ragcache.store.eviction.base import Evictable, EvictionOrder
 
 
 def reuse_frequency(candidate: Evictable) -> float:
     return candidate.uses.worth
+
+
+CRAFT = EvictionOrder(reuse_frequency)

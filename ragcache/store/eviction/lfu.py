@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ragcache.store.eviction.base import Evictable
+from ragcache.store.eviction.base import Evictable, EvictionOrder
 
 
 def least_frequently_used(candidate: Evictable) -> float:
     return candidate.uses.count
+
+
+LFU = EvictionOrder(least_frequently_used)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from ragcache.store.eviction.base import Evictable, EvictionOrder
-from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import in_order
 
 SHARE = 16  # of so many entries one is known to be among the lowest: what has come since is ranked soon enough
@@ -28,7 +27,7 @@ class LowestFirst:
         """Those that may go, of `everything` (by its last use), the first to go first; `now`: one of them as it is by
         then.
         """
-        if self._order is least_recently_used:
+        if self._order.as_known:
             yield from everything()
             return
         given = set()

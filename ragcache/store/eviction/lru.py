@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ragcache.store.eviction.base import Evictable
+from ragcache.store.eviction.base import Evictable, EvictionOrder
 
 
 def least_recently_used(candidate: Evictable) -> float:
     return candidate.used
+
+
+LRU = EvictionOrder(least_recently_used, as_known=True, counts_uses=False)

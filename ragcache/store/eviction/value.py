@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ragcache.store.eviction.base import LATER, SOON, Evictable
+from ragcache.store.eviction.base import LATER, SOON, Evictable, EvictionOrder
 
 SHARE = 0.02  # of what was asked for is asked for again at once
 
@@ -17,3 +17,6 @@ SHARE = 0.02  # of what was asked for is asked for again at once
 def expected_value(candidate: Evictable) -> float:
     uses = candidate.uses
     return (SHARE * uses.soon / SOON + uses.later / LATER) / math.sqrt(max(1, candidate.nbytes))
+
+
+VALUE = EvictionOrder(expected_value, judges=True)

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Iterator
 
 from ragcache.store.eviction.base import Evictable, EvictionOrder
-from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.value import expected_value
 
 # Variants of one chunk behind one System segment. Boilerplate stands in a thousand documents, behind a thousand
 # contexts, and a prompt looks at all variants of each of its chunks. A chunk of one document seldom gets more than four
@@ -25,13 +23,13 @@ def displaced(
     """
     kept = list(others)
     loose = [candidate for candidate in kept if not candidate.pinned and candidate.name != lead]
-    loose.sort(key=lambda candidate: (order(candidate), candidate.used))  # of one chunk, many are equally large
+    loose.sort(key=lambda candidate: (order.rank(candidate), candidate.used))  # of one chunk, many are equally large
     return loose[: max(0, len(kept) + 1 - variants)]
 
 
 def in_order(recent: Iterable[Evictable], order: EvictionOrder) -> Iterable[Evictable]:
     """Of candidates by their last use, as tiers know them. Any other order looks at all of them."""
-    return recent if order is least_recently_used else sorted(recent, key=order)
+    return recent if order.as_known else sorted(recent, key=order.rank)
 
 
 def victims(candidates: Iterable[Evictable], need: int) -> list[Evictable] | None:
@@ -47,13 +45,13 @@ class Lesser:
 
     def __init__(self, candidates: Iterable[Evictable], new: Evictable | None, order: EvictionOrder):
         self._candidates, self._order = candidates, order
-        judges = order is expected_value and new is not None and not new.pinned
-        self._worth = order(new) if judges and new is not None else math.inf
+        judges = order.judges and new is not None and not new.pinned
+        self._worth = order.rank(new) if judges and new is not None else math.inf
         self.ended = False  # at one that is worth as much
 
     def __iter__(self) -> Iterator[Evictable]:
         for one in self._candidates:
-            if self._order(one) >= self._worth:
+            if self._order.rank(one) >= self._worth:
                 self.ended = True
                 return
             yield one

@@ -17,7 +17,6 @@ from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, RemoteError
 from ragcache.host import carry_over
 from ragcache.store.entry import EntryReader
 from ragcache.store.eviction import VARIANTS, EvictionOrder
-from ragcache.store.eviction.fifo import first_come
 from ragcache.store.eviction.victims import displaced
 from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout, opened, stat_of
@@ -216,7 +215,7 @@ class Courier:
     async def _lowered(self, budget: int) -> int:
         """By what all machines use, as far as that is known; an hour later, where most of it cannot be read."""
         told = ToldUses(time())
-        if self._order is not first_come:
+        if self._order.heeds_uses:
             try:
                 told = await self._uses.all_told(anew=True)
             except RemoteError as error:

@@ -117,7 +117,7 @@ async def lowered(bucket: Bucket, budget: int, order: EvictionOrder, uses: ToldU
     told, first = RemoteUsage(), list[Evictable]()
 
     def place_in_order(one: Evictable) -> tuple[float, int, str]:
-        return order(one), one.used, one.name
+        return order.rank(one), one.used, one.name
 
     async for page in bucket.places():
         told.count(page)

@@ -15,8 +15,7 @@ from ragcache.errors import ConfigError
 from ragcache.store import KVStore, disk, open_store
 from ragcache.store.codec import CODECS, Codec, open_codec
 from ragcache.store.entry import body_nbytes, pack
-from ragcache.store.eviction import ORDERS, VARIANTS, Evictable, Uses, open_order, open_orders
-from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction import ORDERS, VARIANTS, Evictable, EvictionOrder, Uses, open_order, open_orders
 from ragcache.store.eviction.victims import Lesser, displaced, in_order, victims
 from ragcache.store.fading import FadingUses
 from ragcache.types import Variant
@@ -51,7 +50,7 @@ def leaving(held: list[Evictable], first: First) -> list[Evictable]:
 @pytest.fixture
 def largest_first(monkeypatch: pytest.MonkeyPatch) -> str:
     """An order beside those of the registry."""
-    monkeypatch.setitem(ORDERS, LARGEST, lambda one: -one.nbytes)
+    monkeypatch.setitem(ORDERS, LARGEST, EvictionOrder(lambda one: -one.nbytes))
     monkeypatch.setitem(ORDER_ROWS, LARGEST, lambda held: max(held, key=lambda one: (one.nbytes, -one.used)))
     return LARGEST
 
@@ -79,8 +78,9 @@ def test_variants_of_a_chunk_are_displaced_as_its_row_says(name: str, held: list
 @given(held=by_use)
 def test_of_equal_ones_that_which_was_used_longest_ago_goes(held: list[Evictable]) -> None:
     loose = [one for one in held if not one.pinned]
-    assert displaced(held[::-1], lambda one: 0, "") == loose[: max(0, len(held) + 1 - VARIANTS)]
-    assert in_order(held, lambda one: 0) == held
+    alike = EvictionOrder(lambda one: 0)
+    assert displaced(held[::-1], alike, "") == loose[: max(0, len(held) + 1 - VARIANTS)]
+    assert in_order(held, alike) == held
 
 
 @given(held=by_use, need=st.integers(1, 60))
@@ -95,7 +95,7 @@ def test_the_first_are_chosen_and_no_more_than_needed(held: list[Evictable], nee
 
 @given(held=by_use)
 def test_the_order_that_tiers_know_needs_no_look_at_all(held: list[Evictable]) -> None:
-    assert in_order(held, least_recently_used) is held
+    assert in_order(held, ORDERS["lru"]) is held
 
 
 def opened(tier: str, root: Path, budget: int | None, order: str) -> KVStore:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragcache.store.eviction import Evictable, Uses, lowest
-from ragcache.store.eviction.lfu import least_frequently_used
+from ragcache.store.eviction.lfu import LFU
 from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.victims import first_of
 
@@ -43,7 +43,7 @@ class Held:
 
 @given(counts=counts, steps=st.lists(st.integers(1, 5), max_size=9), share=st.integers(1, 8))
 def test_they_come_as_all_of_them_would(counts: list[int], steps: list[int], share: int) -> None:
-    held, found = Held(counts), LowestFirst(least_frequently_used)
+    held, found = Held(counts), LowestFirst(LFU)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lowest, "SHARE", share)
         for number in steps:
@@ -52,13 +52,13 @@ def test_they_come_as_all_of_them_would(counts: list[int], steps: list[int], sha
 
 
 def test_all_are_looked_at_once_for_many() -> None:
-    held, found = Held(range(6400)), LowestFirst(least_frequently_used)
+    held, found = Held(range(6400)), LowestFirst(LFU)
     assert [held.take(found, 1) for _ in range(900)] == [[str(place)] for place in range(900)]
     assert held.looks == 3
 
 
 def test_what_was_used_pinned_or_deleted_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, found = Held(range(9)), LowestFirst(least_frequently_used)
+    held, found = Held(range(9)), LowestFirst(LFU)
     monkeypatch.setattr(lowest, "SHARE", 1)
     assert held.take(found, 1) == ["0"]
     held.entries["1"] = replace(held.entries["1"], used=99, uses=Uses(50))
@@ -70,6 +70,6 @@ def test_what_was_used_pinned_or_deleted_meanwhile_is_passed_over(monkeypatch: p
 
 
 def test_what_stays_after_all_comes_again() -> None:
-    held, found = Held(range(9)), LowestFirst(least_frequently_used)
+    held, found = Held(range(9)), LowestFirst(LFU)
     first_of(found.of(held.all, held.entries.get), 2 * SIZE)
     assert held.take(found, 3) == ["0", "1", "2"]

@@ -219,5 +219,5 @@ def test_what_nobody_tells_of_counts_as_one_use_when_it_was_written() -> None:
 def test_each_order_serves_a_bucket(order: str) -> None:
     uses = [Used(digest_of(n)[:16], 3 + n % 4, 1 + (5 * n) % 7, 3 + (3 * n) % 5, NOW - 1000 * n) for n in range(9)]
     seen = [told(*uses).evictable(place(digest_of(n), 100 + 37 * (n % 3), 5000.0 * n)) for n in range(12)]
-    lowest = min(seen, key=lambda one: (ORDERS[order](one), one.used))
+    lowest = min(seen, key=lambda one: (ORDERS[order].rank(one), one.used))
     assert lowest == ORDER_ROWS[order](seen)
