@@ -23,10 +23,10 @@ def escape(text: str) -> str:
     return _escape(text, quote=True)
 
 
-def label(text: str, longest: int = LONGEST_LABEL) -> str:
+def label(text: str) -> str:
     """In one line, for an element that reads Markdown."""
     line = _LINES.sub(" ", text).strip()
-    shown = line if len(line) <= longest else f"{line[: longest - 1]}…"
+    shown = line if len(line) <= LONGEST_LABEL else f"{line[: LONGEST_LABEL - 1]}…"
     return _SIGNS.sub(r"\\\1", shown)
 
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 class CacheRecorder:
     """Threads share it. `start` and `close` are of the thread that writes; `write` is done at once by anybody."""
 
-    def __init__(self, catalog: Catalog, models: Models, clock: Callable[[], float] = time.time):
-        self._catalog, self._models, self._clock = catalog, models, clock
+    def __init__(self, catalog: Catalog, models: Models):
+        self._catalog, self._models = catalog, models
         self._lock = threading.Lock()  # of what waits
         self._tallies = defaultdict[tuple[int, int], CacheTally](CacheTally)
         self._uses: dict[tuple[int, int], tuple[int, int]] = {}
@@ -126,7 +126,7 @@ class CacheRecorder:
 
     def _second(self) -> int:
         """The first one of this minute: what is written together needs to be told apart no further."""
-        return int(self._clock()) // 60 * 60
+        return int(time.time()) // 60 * 60
 
     def _count(self, collection_id: int, second: int, tally: CacheTally) -> None:
         with self._lock:

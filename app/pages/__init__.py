@@ -24,6 +24,7 @@ from app.pages.process import DrawingLimits, PageLook
 AT_ONCE = 2  # processes
 WAITING = 8  # requests, each of which holds a thread
 KEPT = 64 << 20  # bytes of images
+LIMITS = DrawingLimits()
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,8 @@ class Pages:
     end with, and PagesBusy.
     """
 
-    def __init__(self, library: Library, limits: DrawingLimits | None = None):
+    def __init__(self, library: Library):
         self._documents, self._originals = library.catalog.documents, Originals(library)
-        self._limits = limits or DrawingLimits()
         self._entered = threading.BoundedSemaphore(AT_ONCE + WAITING)
         self._running = threading.BoundedSemaphore(AT_ONCE)
         self._images = ImageCache(KEPT)
@@ -67,7 +67,7 @@ class Pages:
         found = self._images.get(key)
         if found is None:
             with self._turn():
-                found = look.image(dpi, self._limits)
+                found = look.image(dpi, LIMITS)
             self._images.put(key, found)
         return found
 
@@ -92,7 +92,7 @@ class Pages:
             for one, (begin, stop) in zip(lines, spans, strict=True)
             if (begin, stop) != (one.start, one.end)
         }
-        width, height, told = look.places([*parts.values()], self._limits)
+        width, height, told = look.places([*parts.values()], LIMITS)
         exact = dict(zip(parts, told, strict=True))
         found = [(*span, exact.get(line) or line.box) for line, span in zip(lines, spans, strict=True)]
         return PageBoxes(width, height, page.start, page.end, tuple(_within(found, width, height)))

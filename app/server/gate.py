@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from time import monotonic
 
@@ -34,9 +33,9 @@ class Gate:
     written down.
     """
 
-    def __init__(self, app: ASGIApp, *, service: Service, clock: Callable[[], float] = monotonic):
-        self._app, self._service, self._clock = app, service, clock
-        self._rates, self._open = KeyRates(clock), OpenRequests(most_connections() // 4)
+    def __init__(self, app: ASGIApp, *, service: Service):
+        self._app, self._service = app, service
+        self._rates, self._open = KeyRates(), OpenRequests(most_connections() // 4)
         self._keyed = False
         self._looked: float | None = None
         self._checks, self._checking = asyncio.Semaphore(CHECKS), Counter[str]()
@@ -67,9 +66,9 @@ class Gate:
 
     async def _has_keys(self) -> bool:
         """Once there is one there always is: also a revoked one keeps the server from being open to all."""
-        if not self._keyed and (self._looked is None or self._clock() - self._looked >= LOOK_S):
+        if not self._keyed and (self._looked is None or monotonic() - self._looked >= LOOK_S):
             self._keyed = await in_thread(self._service.catalog.keys.any)
-            self._looked = self._clock()
+            self._looked = monotonic()
         return self._keyed
 
     async def _key(self, token: str, host: str) -> Key | None:

@@ -116,12 +116,6 @@ class Collections(DatabasePart):
             lock(connection, collection)
             _change(connection, collection.id, {"engine_fingerprint": engine_fingerprint, "system_hash": system_hash})
 
-    def set_splitter(self, collection: Collection, splitter: str, settings: Mapping[str, Any]) -> None:
-        """How documents are cut from now on; those that are in stay as they are."""
-        with self._database.writing() as connection:
-            lock(connection, collection)
-            write_splitter(connection, collection, splitter, settings)
-
     def cut_since(self, collection: Collection) -> int:
         """Chunks with higher ids were cut by the collection's splitter; of others it may have been another one."""
         query = select(COLLECTIONS.c.splitter_settings).where(COLLECTIONS.c.id == collection.id)
@@ -237,9 +231,11 @@ def _collection(row: Row[Any]) -> Collection:
     return replace(found, splitter=str(whole), splitter_settings=settings)
 
 
-def write_splitter(connection: Connection, collection: Collection, splitter: str, settings: Mapping[str, Any]) -> None:
+def write_splitter(connection: Connection, collection: Collection) -> None:
+    """How its documents are cut from now on; those that are in stay as they are."""
     high = select(COLLECTIONS.c.high).where(COLLECTIONS.c.id == collection.id)
-    _change(connection, collection.id, _cut_by(splitter, {**settings, CUT_SINCE: connection.scalar(high)}))
+    settings = {**collection.splitter_settings, CUT_SINCE: connection.scalar(high)}
+    _change(connection, collection.id, _cut_by(collection.splitter, settings))
 
 
 def _cut_by(splitter: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Documents(DatabasePart):
         with self._database.writing() as connection:
             lock(connection, collection)
             if bind:
-                write_splitter(connection, collection, collection.splitter, collection.splitter_settings)
+                write_splitter(connection, collection)
             document_id, gone, hashes = _retired(connection, collection.id, document.source)
             document_id = _write(connection, collection.id, document_id, values, {"state": "ready", "error": None})
             stand(connection, collection.id, document_id, standing)

@@ -27,8 +27,8 @@ STORE_S = 120.0  # of one: another process may have the index meanwhile
 class Storing:
     """What was captured, on its way to the store. Used by one thread."""
 
-    def __init__(self, limit_s: float = STORE_S) -> None:
-        self._threads = DiskThreads(1, "ragcache-store", limit_s, initializer=leave_cores)
+    def __init__(self) -> None:
+        self._threads = DiskThreads(1, "ragcache-store", STORE_S, initializer=leave_cores)
         self._tasks: dict[str, Task[bool]] = {}
         self._refused: dict[str, str] = {}
 

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
@@ -57,16 +56,9 @@ class RemoteFamily:
 class BucketCatalog:
     """Threads may share it."""
 
-    def __init__(
-        self,
-        bucket: Bucket,
-        level: int,
-        forms: KnownForms,
-        variants: int = VARIANTS,
-        clock: Callable[[], float] = monotonic,
-    ):
+    def __init__(self, bucket: Bucket, level: int, forms: KnownForms, variants: int):
         """`level`: of the bucket among the tiers. `variants`: of a chunk that are kept."""
-        self._bucket, self._level, self._forms, self._clock = bucket, level, forms, clock
+        self._bucket, self._level, self._forms = bucket, level, forms
         self._looked_at = max(LOOKED_AT, 2 * variants)
         self._lock = threading.Lock()
         self._families: OrderedDict[str, tuple[float, RemoteFamily]] = OrderedDict()  # until when
@@ -80,7 +72,7 @@ class BucketCatalog:
     def known(self, family: str) -> RemoteFamily | None:
         with self._lock:
             until, found = self._families.get(family, (0.0, None))
-            return found if self._clock() < until else None
+            return found if monotonic() < until else None
 
     def look(self, family: str, seconds: float = 0.0, *, patient: bool = False) -> RemoteFamily | None:
         """What is known by now, or so many seconds after it was first asked for; None where nothing is. Raises nothing:
@@ -91,10 +83,10 @@ class BucketCatalog:
             return found
         with self._lock:
             known = self._looks.get(family)
-            under_way = known or (self._clock(), self._bucket.submit(self._looked(family)))
+            under_way = known or (monotonic(), self._bucket.submit(self._looked(family)))
             self._looks[family] = under_way
-            is_hurried = self._clock() < self._hurried_until[patient]
-            left = 0.0 if is_hurried else under_way[0] + seconds - self._clock()
+            is_hurried = monotonic() < self._hurried_until[patient]
+            left = 0.0 if is_hurried else under_way[0] + seconds - monotonic()
         asked, future = under_way
         if known is None:  # not under the lock: where it has ended by now, it is remembered at once
             future.add_done_callback(lambda ended: self._remember(family, asked, ended))
@@ -102,7 +94,7 @@ class BucketCatalog:
             return future.result(max(0.0, left))
         except Late:  # it goes on, for the next prompt
             if left > 0:
-                self._hurried_until[patient] = self._clock() + HURRIED_S
+                self._hurried_until[patient] = monotonic() + HURRIED_S
         except FAULTS:
             self._remember(family, asked, future)
         return None
@@ -132,14 +124,14 @@ class BucketCatalog:
         with self._lock:
             _, pause = self._late.pop((place.path, place.version), (0.0, 0.0))
             pause = min(LONGEST_LATE_S, max(LATE_S, 2 * pause))
-            self._late[place.path, place.version] = self._clock() + pause, pause
+            self._late[place.path, place.version] = monotonic() + pause, pause
             while len(self._late) > MOST_BAD:
                 self._late.popitem(last=False)
 
     def is_late(self, place: ObjectPlace) -> bool:
         with self._lock:
             until, _ = self._late.get((place.path, place.version), (0.0, 0.0))
-            return self._clock() < until
+            return monotonic() < until
 
     def take_flaws(self) -> list[Flaw]:
         with self._lock:
@@ -166,7 +158,7 @@ class BucketCatalog:
                 return
             found = ended.result()
             _, old = self._families.pop(family, (0.0, RemoteFamily()))
-            self._families[family] = self._clock() + (HELD_S if found.entries else LACKED_S), found
+            self._families[family] = monotonic() + (HELD_S if found.entries else LACKED_S), found
             self._nbytes += found.nbytes - old.nbytes
             while len(self._families) > MOST_FAMILIES or (self._nbytes > MOST_NBYTES and len(self._families) > 1):
                 self._nbytes -= self._families.popitem(last=False)[1][1].nbytes

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from time import time
 from typing import TypeAlias
 
 import numpy as np
@@ -75,8 +75,8 @@ class ToldUses:
 class SharedUses:
     """Threads may share it; its coroutine runs on the bucket's loop."""
 
-    def __init__(self, bucket: Bucket, record: UseRecord, clock: Callable[[], float] = time.time):
-        self._bucket, self._record, self._clock = bucket, record, clock
+    def __init__(self, bucket: Bucket, record: UseRecord):
+        self._bucket, self._record = bucket, record
         self._own = f"{FOLDER}{record.machine}"
         self._known: dict[str, tuple[str, Rows]] = {}  # of each machine's object: its version, and what it held
         self._told = ToldUses(0.0)
@@ -105,7 +105,7 @@ class SharedUses:
     async def all_told(self, *, anew: bool = False) -> ToldUses:
         """By all machines, within some minutes; or `anew`, which raises RemoteError where most cannot be read."""
         async with self._asking:
-            now = self._clock()
+            now = time()
             if not anew and 0 <= now - self._asked < TOLD_S:
                 return self._told
             try:

@@ -24,7 +24,7 @@ def test_an_ingest_waits_until_it_may_ask_again(
     slept: list[float] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("app.client.connection.sleep", slept.append)
-    monkeypatch.setattr("app.server.gate.KeyRates", lambda clock: KeyRates(lambda: monotonic() + sum(slept)))
+    monkeypatch.setattr("app.server.gate.KeyRates", lambda: KeyRates(lambda: monotonic() + sum(slept)))
     (notes := tmp_path / "notes").mkdir()
     for number in range(FILES):
         (notes / f"{number}.txt").write_text(f"The light is shown {number} times an hour.")

@@ -199,7 +199,13 @@ def test_a_rehearsal_cuts_as_the_ingest_would_where_nothing_was_ever_cut(
     ingest: Run, library: Library, docs: Path
 ) -> None:
     (docs / "a.txt").write_text("One sentence is here.")
-    made = library.collection_or_new("default")
-    library.catalog.collections.set_splitter(made, "llama_index.core.node_parser.NoSuchParser", {})
+    like = library.collection_or_new("another")
+    library.catalog.collections.create(
+        "default",
+        embedder=like.embedder,
+        embedder_fingerprint=like.embedder_fingerprint,
+        dimension=like.dimension,
+        splitter="llama_index.core.node_parser.NoSuchParser",
+    )
     assert ingest(dry_run=True).added == 1
     assert ingest().added == 1

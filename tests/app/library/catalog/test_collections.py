@@ -36,7 +36,8 @@ def test_what_names_no_collection(catalog: Catalog, name: str) -> None:
 def test_a_collection_can_change(catalog: Catalog, collection: Collection) -> None:
     make_collection(catalog, "taken")
     catalog.collections.set_engine(collection, "engine", "system")
-    catalog.collections.set_splitter(collection, "fixed", {"overlap": 3})
+    bound = dataclasses.replace(collection, splitter="fixed", splitter_settings={"overlap": 3})
+    catalog.documents.replace(bound, *document(["a"]), bind=True)
     catalog.collections.rename(collection, "Bücher & Hefte")
     changed = catalog.collections.get("Bücher & Hefte")
     assert (changed.id, changed.uid) == (collection.id, collection.uid)
@@ -55,7 +56,8 @@ def test_one_that_is_deleted_has_no_id(catalog: Catalog, collection: Collection)
 def test_a_splitter_may_have_any_length(catalog: Catalog, collection: Collection) -> None:
     """Also one that is longer than its column, of which a server holds the length."""
     for spec in ("x" * 64, "x" * 65, "llama_index.core.node_parser." + "ü" * 900, "auto"):
-        catalog.collections.set_splitter(collection, spec, {"max_tokens": 200})
+        bound = dataclasses.replace(collection, splitter=spec, splitter_settings={"max_tokens": 200})
+        catalog.documents.replace(bound, *document(["a"]), bind=True)
         (found,) = catalog.collections.all()
         assert (found.splitter, found.splitter_settings) == (spec, {"max_tokens": 200})
         made = make_collection(catalog, "new", splitter=spec, splitter_settings={"min_tokens": 3})

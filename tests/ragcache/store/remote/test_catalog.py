@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ragcache.store.remote import catalog
 from ragcache.store.remote.catalog import LACKED_S
 from tests.ragcache.store.remote.conftest import OpenMachine, settled
 
@@ -25,7 +26,7 @@ def test_a_look_that_ends_at_once_is_believed_no_longer_than_others(
         wait([future])
         return future
 
-    monkeypatch.setattr(one._catalog, "_clock", lambda: now[0])
+    monkeypatch.setattr(catalog, "monotonic", lambda: now[0])
     with monkeypatch.context() as patched:
         patched.setattr(one._bucket, "submit", at_once)
         assert one.variants(variant.key.family) == []

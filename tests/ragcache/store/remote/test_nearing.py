@@ -137,7 +137,7 @@ def test_what_did_not_come_in_time_is_begun_again_ever_more_seldom(
     one.put(variant)
     settled(one)
     now = [0.0]
-    monkeypatch.setattr(other._catalog, "_clock", lambda: now[0])
+    monkeypatch.setattr(catalog, "monotonic", lambda: now[0])
 
     def fetched() -> bool:
         """As a prompt does; the bucket's own pause is over."""

@@ -14,7 +14,7 @@ import pytest
 
 from ragcache.address import prefix_name
 from ragcache.errors import RemoteError
-from ragcache.store.remote import courier
+from ragcache.store.remote import courier, shared_uses
 from ragcache.store.remote.shared_uses import _ROW, FOLDER, ToldUses, _decoded, encoded
 from ragcache.store.remote.store import SharedStore
 from ragcache.store.remote.use_record import KEPT_S, MOST_TOLD
@@ -162,14 +162,14 @@ def all_told(store: SharedStore) -> ToldUses:
 
 
 def test_a_machine_that_is_gone_is_forgotten(
-    machine: OpenMachine, folder_url: str, tmp_path: Path, make_variant: Any
+    machine: OpenMachine, folder_url: str, tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the bucket's clock, whatever a machine's own says."""
     stores = [machine(name, folder_url) for name in ("one", "two")]
     for number, store in enumerate(stores):
         store.use(make_variant((number,) * 3).key)
         tell(store)
-    stores[0]._courier._uses._clock = lambda: time.time() + 2 * KEPT_S
+    monkeypatch.setattr(shared_uses, "time", lambda: time.time() + 2 * KEPT_S)
     assert len(all_told(stores[0]).rows) == 2 == len(tellings(tmp_path / "bucket"))
     gone = tmp_path / "bucket" / FOLDER / stores[1]._record.machine
     os.utime(gone, (0, time.time() - KEPT_S - 60))
