@@ -72,7 +72,7 @@ def _questions_file(path: Path) -> Path:
 
 def _records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each record with where it stands."""
-    for number, line in enumerate(_read(file).split("\n"), start=1):
+    for number, line in enumerate(read_text(file).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{file}, line {number}"
@@ -85,7 +85,8 @@ def _records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, record
 
 
-def _read(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """Raises ConfigError."""
     try:
         # Without universal newlines: offsets that others took count the characters as they are.
         return file.read_bytes().decode("utf-8")
@@ -110,7 +111,7 @@ def _read_retrieved(file: Path, records: list[tuple[str, dict[str, Any]]]) -> Da
     lacking = [corpus.name for corpus in files.values() if not corpus.is_file()]
     if lacking:
         raise ConfigError(f"{file} asks about {', '.join(lacking)}, which {file.parent} does not hold")
-    corpora = {name: _read(corpus) for name, corpus in files.items()}
+    corpora = {name: read_text(corpus) for name, corpus in files.items()}
     return Dataset(questions, _digest([file, *files.values()]), corpora)
 
 

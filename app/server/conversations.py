@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.answering.transcript import markdown_of
-from app.errors import NotFound
+from app.library.catalog.conversations import missing
 from app.library.catalog.records import Collection, Message, StoredConversation
 from app.server.bodies import RequestBody
 from app.server.callers import Asking, Caller
@@ -159,10 +159,6 @@ def found(conversation_id: str, service: Service, caller: Caller) -> tuple[Store
     if collection is None or not caller.may_see(collection):
         raise missing(conversation_id)
     return stored, collection
-
-
-def missing(conversation_id: str) -> NotFound:
-    return NotFound(f"no conversation {conversation_id!r}: it never was, or somebody has deleted it")
 
 
 def card_of(service: Service, stored: StoredConversation, collection: Collection) -> ConversationCard:

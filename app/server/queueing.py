@@ -115,7 +115,7 @@ class Turns:
         goes away leaves the queue. Call it when the body is read. Raises RefusedRequest.
         """
         taking = asyncio.ensure_future(self._held(caller, request.scope[_HELD]))
-        leaving = asyncio.ensure_future(_gone(request))
+        leaving = asyncio.ensure_future(hung_up(request))
         try:
             await asyncio.wait((taking, leaving), return_when=asyncio.FIRST_COMPLETED)
             if taking.done():
@@ -284,7 +284,8 @@ class TurnsEnd:
             held.end()
 
 
-async def _gone(request: Request) -> None:
+async def hung_up(request: Request) -> None:
+    """Ends when the client does."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

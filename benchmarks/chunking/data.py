@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.data import read_text
 from ragcache.errors import ConfigError
 
 Span = tuple[int, int]
@@ -63,7 +64,7 @@ def united(spans: list[Span]) -> tuple[Span, ...]:
 
 
 def _records(file: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(_read(file).split("\n"), start=1):
+    for number, line in enumerate(read_text(file).split("\n"), start=1):
         if line.strip():
             where = f"{file}, line {number}"
             try:
@@ -87,12 +88,4 @@ def _corpus(folder: Path, name: str) -> Corpus:
     found = sorted(path for path in folder.glob("*.*") if path.stem == name and path.suffix.lower() in KINDS)
     if len(found) != 1:
         raise ConfigError(f"{folder} holds {len(found)} texts named {name} ({', '.join(KINDS)}), and should hold one")
-    return Corpus(name, _read(found[0]), KINDS[found[0].suffix.lower()])
-
-
-def _read(file: Path) -> str:
-    try:
-        # Without universal newlines: offsets that others took count the characters as they are.
-        return file.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {file}: {error}") from error
+    return Corpus(name, read_text(found[0]), KINDS[found[0].suffix.lower()])

@@ -23,7 +23,7 @@ from ragcache.types import VariantKey
 _AT_ONCE = 256  # files that are evicted in one change: others want to write meanwhile
 
 
-def digest_of(name: str) -> str:
+def digest_at(name: str) -> str:
     """Of the path of an entry."""
     return name.rpartition("/")[2].removesuffix(KV)
 
@@ -123,7 +123,7 @@ class DiskBudget:
         self._remove(change, found.chosen, "evictions")
         self._remove(change, found.leaving, "displaced")
         for one in found.leaving:
-            self._reuse.forget(digest_of(one.name))
+            self._reuse.forget(digest_at(one.name))
         change.announce(contents, temporary)
         return True
 
@@ -147,7 +147,7 @@ class DiskBudget:
         """All that may go, the first to go first."""
 
         def now(name: str) -> Evictable | None:
-            found = change.entry(digest_of(name))
+            found = change.entry(digest_at(name))
             return None if found is None else self._judged(found)
 
         return self._lowest.of(lambda: map(self._judged, change.loose()), now)
@@ -157,7 +157,7 @@ class DiskBudget:
         if not self._room.order.counts_uses:
             return one
         age_s = max(0.0, (time.time_ns() - one.used) / 1e9)
-        return replace(one, uses=self._reuse.fading.of_folder(digest_of(one.name), one.uses.count, age_s))
+        return replace(one, uses=self._reuse.fading.of_folder(digest_at(one.name), one.uses.count, age_s))
 
     def _remove(self, change: Change, chosen: Iterable[Evictable], name: str) -> None:
         self._counts.add(name, sum(change.remove(Path(one.name)) for one in chosen))

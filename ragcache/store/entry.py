@@ -27,6 +27,7 @@ from ragcache.store.format import (
     unpack_header,
 )
 from ragcache.store.frame import Fetch
+from ragcache.store.held import copied
 from ragcache.store.memory import room
 from ragcache.types import KVForm, Lineage, Origin, Pass, Profile, Span, Variant, VariantInfo, VariantKey, ids_hash
 
@@ -176,7 +177,7 @@ class EntryReader:
         """Of one block of tokens in some layers."""
         rows, shape = self._rows(block, layers)
         k, v = stored_codec(self.header.codec).decode(rows, shape)
-        return (k, v) if self._heads is None else (_copied(k[:, self._heads]), _copied(v[:, self._heads]))
+        return (k, v) if self._heads is None else (copied(k[:, self._heads]), copied(v[:, self._heads]))
 
     def kv_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
         rows, shape = self._rows(block, layers)
@@ -266,10 +267,6 @@ def _read(fd: int, offset: int, size: int, where: str) -> memoryview:
             raise CorruptEntry(f"{where} is cut short: it ends at byte {offset + done}")
         done += got
     return data
-
-
-def _copied(part: torch.Tensor) -> torch.Tensor:
-    return part.clone(memory_format=torch.contiguous_format)
 
 
 def _profile_bytes(profile: Profile) -> bytes:

@@ -45,8 +45,9 @@ def compact(variant: Variant) -> Variant:
     """In ordinary memory, and not a small view that keeps a large buffer alive (a slice of a prompt's KV)."""
     if variant.k.is_cpu and not variant.k.is_pinned() and footprint(variant) < 2 * variant.nbytes:
         return variant
-    return replace(variant, k=_copy(variant.k), v=_copy(variant.v))
+    return replace(variant, k=copied(variant.k.cpu()), v=copied(variant.v.cpu()))
 
 
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.cpu().clone(memory_format=torch.contiguous_format)
+def copied(part: torch.Tensor) -> torch.Tensor:
+    """Apart from what it was a view of, in one piece."""
+    return part.clone(memory_format=torch.contiguous_format)

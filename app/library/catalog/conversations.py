@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, or_, select, true, update
 
-from app.errors import CatalogError, NotFound
+from app.errors import NotFound
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import Collection, Message, NewMessage, StoredConversation
 from app.library.catalog.tables import CONVERSATIONS, MESSAGES, now
@@ -36,7 +36,7 @@ class Conversations(DatabasePart):
         with self._database.reading() as connection:
             row = connection.execute(select(*_COLUMNS).where(_one(conversation_id, owner))).one_or_none()
         if row is None:
-            raise _missing(conversation_id)
+            raise missing(conversation_id)
         return StoredConversation(**row._mapping)
 
     def all(self, collection: Collection | None = None, owner: str | None = None) -> list[StoredConversation]:
@@ -63,7 +63,7 @@ class Conversations(DatabasePart):
             if after:
                 used = connection.scalar(select(CONVERSATIONS.c.updated).where(own, CONVERSATIONS.c.id == after))
                 if used is None:
-                    raise _missing(after)
+                    raise missing(after)
                 same = (CONVERSATIONS.c.updated == used) & (CONVERSATIONS.c.id > after)
                 query = query.where((CONVERSATIONS.c.updated < used) | same)
             return [StoredConversation(**row._mapping) for row in connection.execute(query)]
@@ -80,7 +80,7 @@ class Conversations(DatabasePart):
     def delete(self, conversation_id: str, owner: str | None = None) -> None:
         with self._database.writing() as connection:
             if not connection.execute(delete(CONVERSATIONS).where(_one(conversation_id, owner))).rowcount:
-                raise _missing(conversation_id)
+                raise missing(conversation_id)
 
     def add(
         self,
@@ -127,7 +127,7 @@ class Conversations(DatabasePart):
         cited = select(MESSAGES.c.citations).where(of_answers).order_by(MESSAGES.c.id.desc()).limit(CITED)
         with self._database.reading() as connection:
             if connection.scalar(select(CONVERSATIONS.c.id).where(_one(conversation_id, None))) is None:
-                raise _missing(conversation_id)
+                raise missing(conversation_id)
             said = [NewMessage(role, content) for role, content in connection.execute(words)][::-1]
             citations = [tuple(one) for one in connection.scalars(cited)]
         answers = [place for place, one in enumerate(said) if one.role == "assistant"]
@@ -140,7 +140,7 @@ class Conversations(DatabasePart):
         query = select(*_MESSAGE).where(MESSAGES.c.conversation_id == conversation_id).order_by(MESSAGES.c.id)
         with self._database.reading() as connection:
             if connection.scalar(select(CONVERSATIONS.c.id).where(_one(conversation_id, owner))) is None:
-                raise _missing(conversation_id)
+                raise missing(conversation_id)
             rows = connection.execute(query).mappings()
             return [_message(dict(row)) for row in rows]
 
@@ -172,8 +172,8 @@ def _one(conversation_id: str, owner: str | None) -> ColumnElement[bool]:
 
 def _change(connection: Connection, conversation_id: str, owner: str | None, values: Mapping[str, Any]) -> None:
     if not connection.execute(update(CONVERSATIONS).where(_one(conversation_id, owner)).values(**values)).rowcount:
-        raise _missing(conversation_id)
+        raise missing(conversation_id)
 
 
-def _missing(conversation_id: str) -> CatalogError:
+def missing(conversation_id: str) -> NotFound:
     return NotFound(f"no conversation {conversation_id!r}: it never was, or somebody has deleted it")

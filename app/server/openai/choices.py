@@ -13,7 +13,7 @@ from fastapi import Request
 from app.answering import Answer
 from app.answering.stream import AnswerStream, AnswerToken, AsyncAnswerStream, Usage
 from app.server.problems import RefusedRequest
-from app.server.queueing import GONE, Turn
+from app.server.queueing import GONE, Turn, hung_up
 from ragcache.errors import FAULTS, ModelError, reason_of
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ async def begun(pieces: AsyncGenerator[ChoicePiece, None]) -> AsyncGenerator[Cho
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Cancelled when the client goes away, who would not see it."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+    gone = asyncio.ensure_future(hung_up(request))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -137,8 +137,3 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
             one.cancel()
             with suppress(asyncio.CancelledError, *FAULTS):
                 await one
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

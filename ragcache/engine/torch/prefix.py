@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-import torch
-
 from ragcache.engine import LinkSource, PromptRequest
 from ragcache.engine.torch.forward import TorchForward
 from ragcache.engine.torch.pieces import PiecesLoading
@@ -20,6 +18,7 @@ from ragcache.linking.baselines import Naive
 from ragcache.planning import Plan, first_address
 from ragcache.prefix import BlockAddress
 from ragcache.report import Report
+from ragcache.store.held import copied
 from ragcache.types import Variant
 
 
@@ -58,8 +57,4 @@ def prefix_blocks(
         engine.compute_patiently([plan.ids[row] for row in rows], rows, buffer, pause=pause)
     for block in blocks:
         span = slice(block.span.start, block.span.end)
-        yield block.variant(_copied(buffer.k[:, :, span]), _copied(buffer.v[:, :, span]))
-
-
-def _copied(part: torch.Tensor) -> torch.Tensor:
-    return part.clone(memory_format=torch.contiguous_format)
+        yield block.variant(copied(buffer.k[:, :, span]), copied(buffer.v[:, :, span]))
