@@ -40,8 +40,7 @@ def parse_bytes(value: object) -> object:
     """4GiB, 500 MB or 1048576 as a number of bytes; what is no text is left to the type's own check."""
     if not isinstance(value, str):
         return value
-    found = BYTES.fullmatch(value.strip())
-    if found is None or found[2].lower() not in UNITS:
+    if (found := BYTES.fullmatch(value.strip())) is None or found[2].lower() not in UNITS:
         raise ValueError("should be a size such as 4GiB, 500MB or 1048576")
     return int(Fraction(found[1]) * UNITS[found[2].lower()])
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ragcache.store.base import KVStore
     from ragcache.store.disk import DiskTier
+    from ragcache.store.opening import open_store
     from ragcache.store.ram import RamTier
-    from ragcache.store.tiered import open_store
 
-_PLACES = {"DiskTier": "disk", "KVStore": "base", "RamTier": "ram", "open_store": "tiered"}
+_PLACES = {"DiskTier": "disk", "KVStore": "base", "RamTier": "ram", "open_store": "opening"}
 __all__ = ["DiskTier", "KVStore", "RamTier", "open_store"]
 
 

@@ -14,6 +14,7 @@ from ragcache.address import untold_lineage
 from ragcache.store import KVStore, open_store
 from ragcache.store.codec import CODECS
 from ragcache.store.disk import DiskTier
+from ragcache.store.eviction.lru import LRU
 from ragcache.store.ram import RamTier
 from ragcache.store.remote.store import SharedStore
 from ragcache.store.tiered import TieredStore
@@ -67,7 +68,9 @@ class NearTier(RamTier):
 
 @dataclass
 class StoreOfKind:
-    """Opens stores of one kind; `budget` is in entries of the default variant's size."""
+    """Opens stores of one kind, from which goes what was used longest ago; `budget` is in entries of the default
+    variant's size.
+    """
 
     kind: str
     folder: Path
@@ -94,12 +97,11 @@ class StoreOfKind:
 
     def _open(self, folder: Path, ram: int | None, disk: int | None) -> KVStore:
         if self.kind == "three tiers":
-            store: KVStore = TieredStore(NearTier(ram), RamTier(ram), DiskTier(folder, disk, "raw"))
+            store: KVStore = TieredStore(NearTier(ram, LRU), RamTier(ram, LRU), DiskTier(folder, disk, "raw", LRU))
         else:
             url = "s3://bucket/kv" if self.kind == AWAY else ""
-            store = open_store(
-                None if self.kind == "ram" else folder, ram_bytes=ram, disk_bytes=disk, codec=self.codec, remote=url
-            )
+            root = None if self.kind == "ram" else folder
+            store = open_store(root, ram_bytes=ram, disk_bytes=disk, codec=self.codec, order="lru", remote=url)
         self.opened.append(store)
         return store
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ragcache.store import DiskTier
+from ragcache.store.eviction.lru import LRU
 from tests.ragcache.store.conftest import build_variant
 
 VARIANTS = [build_variant((number, number, number)) for number in range(6)]
 
 
 def opened(root: Path, budget: int | None = None) -> DiskTier:
-    return DiskTier(root, budget, "raw")
+    """From which goes what was used longest ago."""
+    return DiskTier(root, budget, "raw", LRU)
 
 
 def filled(root: Path, count: int = 3) -> DiskTier:

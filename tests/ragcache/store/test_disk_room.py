@@ -12,6 +12,7 @@ import pytest
 
 from ragcache.errors import StoreFull
 from ragcache.store import DiskTier, KVStore, open_store
+from ragcache.store.eviction.lru import LRU
 
 FLOOR = 1 << 20
 
@@ -79,7 +80,7 @@ def test_what_is_freed_meanwhile_is_not_blamed(
     root: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch, budget: int | None
 ) -> None:
     """The disk is looked at once: what it said then is the reason."""
-    store, free = DiskTier(root, budget, "raw", floor=FLOOR), [FLOOR - 1, 1 << 40]
+    store, free = DiskTier(root, budget, "raw", LRU, floor=FLOOR), [FLOOR - 1, 1 << 40]
     monkeypatch.setattr("ragcache.store.disk_room.free_bytes", lambda _: free.pop(0))
     with pytest.raises(StoreFull, match=r"a cache file of .* has no room on the disk .* 1,048,575 are free"):
         put(store, make_variant, range(1))

@@ -99,13 +99,8 @@ def test_the_order_that_tiers_know_needs_no_look_at_all(held: list[Evictable]) -
 
 
 def opened(tier: str, root: Path, budget: int | None, order: str) -> KVStore:
-    return open_store(
-        root,
-        ram_bytes=budget if tier == "ram" else 0,
-        disk_bytes=0 if tier == "ram" else budget,
-        codec="raw",
-        order=order,
-    )
+    of_ram, of_disk = (budget, 0) if tier == "ram" else (0, budget)
+    return open_store(root, ram_bytes=of_ram, disk_bytes=of_disk, codec="raw", order=order)
 
 
 @pytest.mark.parametrize("tier", ["ram", "disk"])
@@ -279,9 +274,8 @@ def test_what_is_declined_is_neither_encoded_nor_written(
     assert body_nbytes(new, open_codec(codec)) == sum(map(len, parts)) - len(parts[0])
     probe = open_store(tmp_path / "probe", ram_bytes=0, codec=codec, order="value")
     probe.put(wanted)
-    store = open_store(
-        tmp_path / "store", ram_bytes=0, disk_bytes=probe.stats()[0].nbytes + 5, codec=codec, order="value"
-    )
+    room = probe.kept.nbytes + 5
+    store = open_store(tmp_path / "store", ram_bytes=0, disk_bytes=room, codec=codec, order="value")
     store.put(wanted)
     for _ in range(3):
         store.get(wanted.key)

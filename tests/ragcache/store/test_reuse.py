@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragcache.store import RamTier
+from ragcache.store.eviction.lru import LRU
 from ragcache.store.reuse import ReuseRecord
 
 FINE = 1 / 32  # by which a budget may be taken for a smaller one
@@ -139,7 +140,7 @@ def test_a_ram_tier_serves_what_its_record_foretells(make_variant: Callable[...,
     trace = (len(variants) * np.random.default_rng(1).random(400) ** 2).astype(int).tolist()
 
     def run(budget: int | None) -> tuple[RamTier, float]:
-        tier, first, hits = RamTier(budget), set[int](), 0
+        tier, first, hits = RamTier(budget, LRU), set[int](), 0
         for index in trace:
             found = tier.open(variants[index].key)
             if found is None:

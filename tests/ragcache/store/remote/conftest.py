@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ragcache.store.opening import open_store
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.store import SharedStore
-from ragcache.store.tiered import open_store
 from ragcache.types import VariantKey
 from tests.buckets import Proxy, S3Bucket, new_bucket, proxied, s3_server
 

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ragcache.cache import ChunkCache
+from ragcache.store.opening import open_store
 from ragcache.store.remote import store as module
 from ragcache.store.remote.store import SharedStore
-from ragcache.store.tiered import open_store
 from ragcache.types import Chunk, System, Text
 from tests.tiny import make_tiny
 
