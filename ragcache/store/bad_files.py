@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
 from ragcache.store.disk_budget import TierCounts
 from ragcache.store.folder import BadFile, Quarantine
-from ragcache.store.frame import key_of, read_fields
+from ragcache.store.frame import key_of, read_fields, seen_of
 from ragcache.store.index import Change, FolderIndex, reporting
 from ragcache.store.layout import KV, FolderLayout, stat_of
 from ragcache.types import VariantKey
@@ -35,14 +35,20 @@ class BadFiles:
                 self.take_away(BadFile.of(path, os.fstat(fd), error))
                 raise
 
-    def aside(self, meant: Callable[[VariantKey, Mapping[str, Any]], bool]) -> list[VariantKey]:
-        """Of those that were moved away and tell whose they are: what is meant, by its key and its header's fields."""
-        return [key for key, fields in self._told().values() if meant(key, fields)]
+    def everywhere(self, chunk: VariantKey) -> list[VariantKey]:
+        """Of those that were moved away and tell whose they are: this chunk behind whatever System segment."""
+        own = chunk.chunk, chunk.border
+        return [key for key, _ in self._told().values() if key.system and (key.chunk, key.border) == own]
 
-    def discard(self, meant: Callable[[VariantKey, Mapping[str, Any]], bool]) -> None:
-        """The same, for good. Raises OSError."""
-        for path, told in self._told().items():
-            if meant(*told):
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        """What these had a part in, and what does not tell all."""
+        found = [(key, *seen_of(fields)) for key, fields in self._told().values()]
+        return [key for key, seen, whole in found if not whole or not seen.isdisjoint(chunks)]
+
+    def discard(self, meant: Callable[[VariantKey], bool]) -> None:
+        """For good, whatever name it lies under. Raises OSError."""
+        for path, (key, _) in self._told().items():
+            if meant(key):
                 self._layout.discard(path.stem)
 
     def _told(self) -> dict[Path, tuple[VariantKey, Mapping[str, Any]]]:

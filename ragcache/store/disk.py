@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ragcache.address import behind_another_system
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
@@ -30,7 +29,7 @@ from ragcache.store.eviction import ORDERS, VARIANTS, EvictionOrder
 from ragcache.store.findings import DISK, Flaw, TierStats
 from ragcache.store.folder import BadFile
 from ragcache.store.format import Header
-from ragcache.store.frame import InfoCache, seen_of
+from ragcache.store.frame import InfoCache
 from ragcache.store.index import Change, Contents, FolderIndex, Row, reporting
 from ragcache.store.layout import KV, FolderLayout, opened, stat_of, sweep, sync_folder, written_beside
 from ragcache.store.pins import check_pin
@@ -104,11 +103,8 @@ class DiskTier(Tier):
         return [info for info in told if behind_another_system(info.key, key)]  # by the files, which are the truth
 
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
-        def is_meant(bad: VariantKey, header: Mapping[str, Any]) -> bool:
-            return bool(bad.system) and (bad.chunk, bad.border) == (key.chunk, key.border)
-
         with reporting("read", self._layout.root):
-            return list(dict.fromkeys([*self._index.everywhere(key), *self._bad.aside(is_meant)]))
+            return list(dict.fromkeys([*self._index.everywhere(key), *self._bad.everywhere(key)]))
 
     def _told(self, rows: Iterable[Row], flaws: list[Flaw] | None) -> list[VariantInfo]:
         met: list[Flaw] = [] if flaws is None else flaws
@@ -192,18 +188,18 @@ class DiskTier(Tier):
             self._index.change(Change.end_era)
 
     def delete(self, key: VariantKey) -> bool:
-        path = self._layout.entry(key)
+        def drop(change: Change) -> bool:
+            there = change.delete(self._layout.entry(key))
+            self._bad.discard(lambda bad: bad == key)
+            return there
+
         self.reuse.forget(key.digest)
         with reporting("delete from", self._layout.root):
-            return self._index.change(lambda change: change.delete(path))
+            return self._index.change(drop)
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
-        def is_meant(bad: VariantKey, header: Mapping[str, Any]) -> bool:
-            told, whole = seen_of(header)
-            return not whole or not told.isdisjoint(chunks)
-
         with reporting("read", self._layout.root):
-            return list(dict.fromkeys([*self._index.seeing(chunks), *self._bad.aside(is_meant)]))
+            return list(dict.fromkeys([*self._index.seeing(chunks), *self._bad.seeing(chunks)]))
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         check_pin(owner, seconds)
@@ -233,7 +229,7 @@ class DiskTier(Tier):
         with reporting("delete from", self._layout.root):
             self._index.change(lambda change: change.trim(fingerprint, most))
             if not share:  # all go
-                self._bad.discard(lambda key, _: key.fingerprint.endswith(fingerprint))
+                self._bad.discard(lambda key: key.fingerprint.endswith(fingerprint))
 
     def holds(self, key: VariantKey) -> bool:
         with reporting("read", self._layout.root):

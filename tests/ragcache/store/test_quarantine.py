@@ -127,6 +127,26 @@ def test_what_was_put_aside_goes_with_its_text(
 
 
 @pytest.mark.parametrize("drop", [by_chunk, by_traces, by_key])
+def test_what_was_put_aside_under_anothers_name_goes_with_its_own_text(
+    root: Path, make_variant: Any, drop: Callable[[KVStore, VariantKey], object]
+) -> None:
+    """Files that were moved by hand: each tells whose it is."""
+    gone, stays = make_variant(context=("gone",), plain=True), make_variant((9, 9), context=("other",), plain=True)
+    store = opened(root)
+    for variant in (gone, stays):
+        store.put(variant)
+    paths = [entry_file(root, variant) for variant in (gone, stays)]
+    data = [path.read_bytes() for path in paths]
+    for path, other in zip(paths, reversed(data), strict=True):
+        path.write_bytes(other)
+    assert len(opened(root).verify()) == 2
+    assert aside(root) == {gone.key.digest, stays.key.digest}
+    (root / "quarantine" / f"{gone.key.digest}.kv").rename(root / "quarantine" / "another.kv")
+    drop(store, gone.key)
+    assert {path.name for path in (root / "quarantine").glob("*.kv")} == {"another.kv"}, "it holds what stays"
+
+
+@pytest.mark.parametrize("drop", [by_chunk, by_traces, by_key])
 def test_what_is_aside_and_cannot_be_read_keeps_no_sound_entry(
     root: Path, make_variant: Any, drop: Callable[[KVStore, VariantKey], object]
 ) -> None:
