@@ -20,8 +20,11 @@ from tests.waiting import wait_until
 
 LATENCY_S = 0.05
 _REQUEST = re.compile(rb"(GET|PUT|POST|DELETE|HEAD) (\S+) HTTP/1.1\r\n")
-_FAILED = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-Fault = str  # reset, 500, truncated or stall
+_ANSWERS = {
+    status: f"HTTP/1.1 {status} {told}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+    for status, told in (("403", "Forbidden"), ("500", "Internal Server Error"))
+}
+Fault = str  # reset, 403, 500, truncated or stall
 
 
 @dataclass(frozen=True)
@@ -146,10 +149,10 @@ class Proxy:
                     method, path = asked[1].decode(), asked[2].decode()
                     self.requests.append((method, path))
                     fate[0] = self.fault(method, path)
-                    if fate[0] == "500":
-                        client.write(_FAILED)
+                    if answer := _ANSWERS.get(fate[0]):
+                        client.write(answer)
                         await client.drain()
-                    if fate[0] in ("500", "reset"):
+                    if answer or fate[0] == "reset":
                         client.transport.abort() if fate[0] == "reset" else client.close()
                         return
                 elif client is None and fate[0] == "truncated":

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import secrets
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 
 from ragcache.errors import ConfigError, RemoteError, UnreadableObject
-from ragcache.store.remote.health import Health
+from ragcache.store.remote.faults import faults, is_archived, is_denied, is_of_object, reason_of
+from ragcache.store.remote.health import ALL_DENIED, Health
 from ragcache.store.remote.names import ObjectPlace, parse_name
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ PAGE = 1000  # names that one request lists
 PART = 8 << 20  # bytes that one request brings: a large object comes by several at once
 _CONNECT_S, _STALL_S, _RETRIES, _RETRY_S = 3.0, 4.0, 2, 8.0
 _UPLOAD_S = 120.0  # for one request: object stores send a large object in several
-# Of URLs in a text: who asks, and all queries.
-_SECRETS = re.compile(r"(?<=://)[^\s/]*@|\?\S*")
-# Of what obstore tells without a class of its own: a range behind an object's end, a file without rights, or a bad one.
-_OF_OBJECT = re.compile(r"status code: 416\b|LocalFileSystem error: [^\n]*(range was invalid|\(os error (1|5|13)\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class Bucket:
         self.url = url = shown(url)
         # Apart: who may list need not be let read, and who may read need not be let write.
         self.listing, self.reading = Health("listed", url, clock), Health("read", url, clock)
-        self.writing = Health("written to", url, clock)
+        self.writing = Health("written to", url, clock, ALL_DENIED)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
@@ -118,8 +114,8 @@ class Bucket:
                     break
                 self.listing.succeeded()
                 yield [BucketObject(one["path"], one["size"], one["last_modified"], one["e_tag"]) for one in page]
-        except _faults() as error:
-            raise self.listing.failed(_reason(error)) from error
+        except faults() as error:
+            raise self.listing.failed(reason_of(error)) from error
 
     async def read(self, path: str, start: int, end: int, *, aside: bool = False) -> memoryview | None:
         """These bytes, or fewer at its end; None where there is no such object. Raises UnreadableObject for what tells
@@ -133,18 +129,18 @@ class Bucket:
                 data = await obstore.get_range_async(self._store, path, start=start, end=end)
         except FileNotFoundError:
             data = None
-        except _faults() as error:
+        except faults() as error:
             raise self._unread(path, error, aside=aside) from error
         if not aside:
             self.reading.succeeded()
         return None if data is None else memoryview(data)
 
     def _unread(self, path: str, error: Exception, *, aside: bool) -> RemoteError:
-        if _is_of_object(error):
-            told = f"{path} in the bucket {self.url} cannot be read: {_reason(error)}"
-            if self.reading.refused(told):
-                return UnreadableObject(told, archived=_is_archived(error))
-        return RemoteError(_reason(error)) if aside else self.reading.failed(_reason(error))
+        if is_of_object(error):
+            told = f"{path} in the bucket {self.url} cannot be read: {reason_of(error)}"
+            if self.reading.refused(path, told):
+                return UnreadableObject(told, archived=is_archived(error))
+        return RemoteError(reason_of(error)) if aside else self.reading.failed(reason_of(error))
 
     async def read_whole(self, place: ObjectPlace) -> memoryview | None:
         """As many bytes as it was listed with, not more; fewer are for the caller to refuse."""
@@ -163,23 +159,32 @@ class Bucket:
         return data[:end]
 
     async def write(self, path: str, data: bytes | memoryview, *, aside: bool = False) -> None:
-        """`aside`: that it fails tells nothing of the bucket."""
+        """That one object may not be written says nothing of others; `aside`: that it fails, nothing of the bucket."""
         import obstore
 
-        await self._writing(lambda: obstore.put_async(self._store, path, data), aside=aside)
+        await self._writing([path], lambda: obstore.put_async(self._store, path, data), aside=aside)
 
-    async def delete(self, paths: Iterable[str], *, aside: bool = False) -> None:
-        """Those that are not there are gone already. `aside`: that it fails tells nothing of the bucket."""
+    async def delete(self, paths: Iterable[str], *, aside: bool = False) -> set[str]:
+        """Those that are not there are gone already -> those that may not go, though others may. `aside`: that it fails
+        tells nothing of the bucket.
+        """
         import obstore
 
         wanted = list(paths)
         if not wanted:
-            return
+            return set()
         try:
-            await self._writing(lambda: obstore.delete_async(self._store, wanted), FileNotFoundError, aside=aside)
+            await self._writing(
+                wanted, lambda: obstore.delete_async(self._store, wanted), FileNotFoundError, aside=aside
+            )
+            return set()
         except FileNotFoundError:  # of a folder, which stops there
-            for path in wanted if len(wanted) > 1 else ():
-                await self.delete([path], aside=aside)
+            denied = set[str]()
+        except _Denied:
+            denied = {*wanted}
+        if half := len(wanted) // 2:  # which of them it was nothing tells
+            denied = await self.delete(wanted[:half], aside=aside) | await self.delete(wanted[half:], aside=aside)
+        return denied
 
     async def probe(self) -> float:
         """List, write, read and delete -> seconds of a round trip. Raises RemoteError for what cannot be done."""
@@ -190,25 +195,38 @@ class Bucket:
         started = monotonic()
         found = await self.read(path, 0, len(text))
         seconds = monotonic() - started
-        await self.delete([path])
+        denied = await self.delete([path])
+        if denied:
+            raise RemoteError(f"what was written to the bucket {self.url} may not be deleted")
         if found is None or bytes(found) != text:
             raise RemoteError(f"the bucket {self.url} does not give back what was written to it")
         return seconds
 
     async def _writing(
-        self, request: Callable[[], Awaitable[Any]], *told: type[Exception], aside: bool = False
+        self, paths: Sequence[str], request: Callable[[], Awaitable[Any]], *told: type[Exception], aside: bool
     ) -> None:
-        """Raises what is `told` as it is."""
+        """Raises _Denied for what says nothing of others than these, and what is `told` as it is."""
         self.writing.check()
         try:
             async with self._writes:
                 await request()
         except told:
             raise
-        except _faults() as error:
-            raise (RemoteError(_reason(error)) if aside else self.writing.failed(_reason(error))) from error
+        except faults() as error:
+            raise (RemoteError(reason_of(error)) if aside else self._unwritten(paths, error)) from error
         if not aside:
             self.writing.succeeded()
+
+    def _unwritten(self, paths: Sequence[str], error: Exception) -> RemoteError:
+        if not is_denied(error):
+            return self.writing.failed(reason_of(error))
+        told = f"{paths[0]} in the bucket {self.url} may not be written, and is tried again later: {reason_of(error)}"
+        alone = len(paths) > 1 or self.writing.refused(paths[0], told)
+        return _Denied(told) if alone else self.writing.failed(reason_of(error))
+
+
+class _Denied(RemoteError):
+    """Of some objects alone: others may well be written."""
 
 
 def _opened(url: str) -> ObjectStore:
@@ -224,10 +242,10 @@ def _opened(url: str) -> ObjectStore:
         if url.startswith("file://"):
             return LocalStore.from_url(url, mkdir=True)
         return from_url(url, client_options=options, retry_config=retries)
-    except _faults() as error:
+    except faults() as error:
         raise ConfigError(
             f"{shown(url)!r} is no bucket that can be used: give s3://bucket/prefix, gs://bucket/prefix, az://container/prefix"
-            f" or https://server/prefix, and the provider's usual variables ({_reason(error)})"
+            f" or https://server/prefix, and the provider's usual variables ({reason_of(error)})"
         ) from error
 
 
@@ -242,33 +260,6 @@ def shown(url: str) -> str:
     """Without what may be a secret of it."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
-
-
-def _faults() -> tuple[type[Exception], ...]:
-    """What obstore raises."""
-    from obstore.exceptions import BaseError
-
-    return BaseError, OSError, ValueError, TypeError, RuntimeError
-
-
-def _is_of_object(error: Exception) -> bool:
-    """Whether it says nothing of the others."""
-    from obstore.exceptions import AlreadyExistsError, PermissionDeniedError
-
-    # Azure's answer is a conflict where a blob is archived, that of others is forbidden.
-    return isinstance(error, PermissionDeniedError | AlreadyExistsError) or bool(_OF_OBJECT.search(str(error)))
-
-
-def _is_archived(error: Exception) -> bool:
-    from obstore.exceptions import AlreadyExistsError
-
-    return isinstance(error, AlreadyExistsError) or "InvalidObjectState" in str(error)
-
-
-def _reason(error: Exception) -> str:
-    """Its first line, without what may be a secret: behind it stand the insides of a library."""
-    told = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return _SECRETS.sub("", told)[:300]
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -138,8 +138,9 @@ class Courier:
             return False
         if tasks := self._journal.take(_DELETIONS, DELETIONS_AT_ONCE):
             with self._claimed(tasks):
-                self._bucket.submit(self._deletions.run(tasks)).result()
-                self._journal.end(tasks)
+                denied = self._bucket.submit(self._deletions.run(tasks)).result()
+                self._journal.end([task for task in tasks if task not in denied])
+                self._journal.postpone(denied, gives_way=True)
             return True
         tasks = self._journal.take((Kind.UPLOAD,), AT_ONCE)
         with self._claimed(tasks):
@@ -243,7 +244,7 @@ class Courier:
             await self._bucket.delete(await self._displaced(header, there))
             parts = {key.chunk, *key.context, *header.lineage.seen}
             if stat_of(self._layout.entry(key)) is None and self._journal.has_gone(key, parts):
-                await self._bucket.delete([name])  # deleted while it was on its way
+                return not await self._bucket.delete([name])  # deleted while it was on its way
         except RemoteError:
             return False
         finally:

@@ -11,20 +11,23 @@ from ragcache.errors import RemoteError
 from ragcache.store.remote.jitter import jittered
 
 PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0  # for which a bucket that failed is left alone, at first and at most
-ALL_REFUSED = 16  # objects
+# Objects one after the other of which that is said of each alone: then it is of all. Each that may not be written has
+# been sent in vain, and the next ones would be.
+ALL_UNREADABLE, ALL_DENIED = 16, 4
 _log = logging.getLogger(__name__)
 
 
 class Health:
     """Of one way to use the bucket: where it fails, it is left alone, longer each time. Threads may share it."""
 
-    def __init__(self, way: str, url: str, clock: Callable[[], float] = monotonic):
-        self._way, self._url, self._clock = way, url, clock
+    def __init__(self, way: str, url: str, clock: Callable[[], float] = monotonic, most: int = ALL_UNREADABLE):
+        """`most`: objects that are refused in a row until nothing more is asked for."""
+        self._way, self._url, self._clock, self._most = way, url, clock, most
         self._lock = threading.Lock()
         self._pause, self._until = 0.0, 0.0
         self._reason = ""
         self._told: list[str] = []
-        self._refusals = 0  # of objects, with none between that could be used
+        self._refused = set[str]()  # objects, with none between that could be used
         self._has_refused = False  # which was told
 
     def check(self) -> None:
@@ -58,13 +61,12 @@ class Health:
             _log.warning("%s", told)
         return RemoteError(told)
 
-    def refused(self, told: str) -> bool:
-        """Whether that is of this object alone, and no reason to leave the others alone: so many one after the other
-        are of all. Told of the first one.
-        """
+    def refused(self, path: str, told: str) -> bool:
+        """Whether that is of this object alone, and no reason to leave the others alone. Told of the first one."""
         with self._lock:
-            self._refusals += 1
-            alone, first = self._refusals < ALL_REFUSED, not self._has_refused
+            if len(self._refused) < self._most:
+                self._refused.add(path)
+            alone, first = len(self._refused) < self._most, not self._has_refused
             self._has_refused = True
             if first:
                 self._told.append(told)
@@ -76,7 +78,7 @@ class Health:
         with self._lock:
             back = self._pause > 0
             self._pause = self._until = 0.0
-            self._refusals = 0
+            self._refused.clear()
         if back:
             _log.warning("the bucket %s can be %s again", self._url, self._way)
 

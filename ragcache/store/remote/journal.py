@@ -147,13 +147,15 @@ class Journal(FolderFile):
                     wanted = "UPDATE tasks SET done = ? WHERE bucket = ? AND name = ? AND number = ?"
                     connection.execute(wanted, (time.time(), *one, task.number))
 
-    def postpone(self, tasks: Sequence[RemoteTask]) -> None:
+    def postpone(self, tasks: Iterable[RemoteTask], *, gives_way: bool = False) -> None:
+        """`gives_way`: a deletion among them holds up no upload any more."""
+        least = HOPELESS if gives_way else 0
         with self._open() as connection:
             for task in tasks:
                 pause = jittered(min(LONGEST_S, FIRST_S * 2 ** min(task.tries, 16)))
                 connection.execute(
-                    "UPDATE tasks SET due = ?, claimed = 0 WHERE bucket = ? AND name = ?",
-                    (time.time() + pause, self._bucket, task.name),
+                    "UPDATE tasks SET due = ?, claimed = 0, tries = max(tries, ?) WHERE bucket = ? AND name = ?",
+                    (time.time() + pause, least, self._bucket, task.name),
                 )
 
     def waiting(self) -> dict[Kind, int]:

@@ -44,18 +44,18 @@ class Sweep:
     def __init__(self, tasks: Sequence[RemoteTask]):
         self._chunks = {task.told for task in tasks if task.kind is Kind.CHUNK}
         self._traces = {task.told[0] for task in tasks if task.kind is Kind.TRACES}
+        self.denied = set[str]()
         self._suspects = Suspicion({chunk for *_, chunk in self._chunks} | self._traces)
 
     async def run(self, bucket: Bucket) -> list[ObjectPlace]:
-        """What went."""
+        """What went. What may not go here is `denied` then."""
         gone: list[ObjectPlace] = []
         self._read, self._unread = 0, list[ObjectPlace]()
         async for page in bucket.places():
             suspects = list(filter(self._suspects, page))
             guilty = await asyncio.gather(*(self._guilty(bucket, place) for place in suspects))
             going = [place for place, goes in zip(suspects, guilty, strict=True) if goes]
-            await bucket.delete([place.path for place in going])
-            gone += going
+            gone += await self._deleted(bucket, going)
         return gone + await self._by_names(bucket)
 
     async def _by_names(self, bucket: Bucket) -> list[ObjectPlace]:
@@ -67,8 +67,12 @@ class Sweep:
                 f"{len(self._unread)} objects of the bucket {bucket.url} may not be read here, and {self._read} may: "
                 "what texts had a part in is deleted when they can be"
             )
-        await bucket.delete([place.path for place in self._unread])
-        return self._unread
+        return await self._deleted(bucket, self._unread)
+
+    async def _deleted(self, bucket: Bucket, going: Sequence[ObjectPlace]) -> list[ObjectPlace]:
+        denied = await bucket.delete([place.path for place in going])
+        self.denied |= denied
+        return [place for place in going if place.path not in denied]
 
     async def _guilty(self, bucket: Bucket, place: ObjectPlace) -> bool:
         """By its header. Where that cannot be read by anybody its name is all that tells, and it goes; not a newer
@@ -128,5 +132,5 @@ async def lowered(bucket: Bucket, budget: int, order: EvictionOrder, uses: ToldU
         return 0
     lowest = heapq.nsmallest(MOST_VICTIMS, first, place_in_order)
     going = first_of(lowest, math.ceil(told.nbytes - LOWERED * budget))
-    await bucket.delete([one.name for one in going])
-    return len(going)
+    denied = await bucket.delete([one.name for one in going])
+    return len(going) - len(denied)

@@ -18,7 +18,8 @@ from ragcache.store.eviction import VARIANTS
 from ragcache.store.findings import Flaw
 from ragcache.store.frame import PREFIX
 from ragcache.store.remote import arrivals, catalog, heads
-from ragcache.store.remote.bucket import Bucket, _reason
+from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.faults import reason_of
 from ragcache.store.remote.names import object_name
 from ragcache.types import KVForm, Variant
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
@@ -48,7 +49,7 @@ def file_of(variant: Variant) -> bytes:
 )  # fmt: skip
 def test_what_fails_tells_no_secret_of_its_url(url: str, caplog: pytest.LogCaptureFixture) -> None:
     told = "Error performing PROPFIND https://user:S3CRET@127.0.0.1:9/pre/?token=S3CRET&a=b in 1 s - HTTP error"
-    assert _reason(RuntimeError(told)) == "Error performing PROPFIND https://127.0.0.1:9/pre/ in 1 s - HTTP error"
+    assert reason_of(RuntimeError(told)) == "Error performing PROPFIND https://127.0.0.1:9/pre/ in 1 s - HTTP error"
     try:
         bucket = Bucket(url)
     except ConfigError as error:

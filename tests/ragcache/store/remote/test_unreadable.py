@@ -12,9 +12,9 @@ from obstore.exceptions import GenericError
 
 from ragcache.errors import RemoteError, UnreadableObject
 from ragcache.store.findings import Flaw
-from ragcache.store.remote import bucket
+from ragcache.store.remote import bucket, faults
 from ragcache.store.remote import store as store_module
-from ragcache.store.remote.health import ALL_REFUSED, Health
+from ragcache.store.remote.health import ALL_UNREADABLE, Health
 from ragcache.store.remote.journal import Kind, RemoteTask
 from ragcache.store.remote.names import object_name
 from ragcache.store.remote.sweep import FEW, Sweep
@@ -75,7 +75,7 @@ def test_a_deletion_goes_by_its_name(machine: OpenMachine, far: S3Bucket, archiv
 )
 def test_faults_of_the_way_there_are_no_object_s(told: str, is_of_object: bool) -> None:
     """A firewall's among them. What obstore has no class for is told by its text alone."""
-    assert bucket._is_of_object(GenericError(told)) is is_of_object
+    assert faults.is_of_object(GenericError(told)) is is_of_object
 
 
 def test_one_that_has_become_shorter_is_put_off_alone(
@@ -123,7 +123,12 @@ async def refused(path: str, start: int, end: int, *, aside: bool = False) -> me
 
 def test_a_bucket_of_which_no_object_may_be_read_is_left_alone() -> None:
     health = Health("read", "s3://bucket/kv")
-    assert all(health.refused("forbidden") for _ in range(ALL_REFUSED - 1))
+    assert all(health.refused(str(number), "forbidden") for number in range(ALL_UNREADABLE - 1))
     health.succeeded()
-    alone = [health.refused("forbidden") for _ in range(ALL_REFUSED)]
-    assert alone == [*[True] * (ALL_REFUSED - 1), False]
+    alone = [health.refused(str(number), "forbidden") for number in range(ALL_UNREADABLE)]
+    assert alone == [*[True] * (ALL_UNREADABLE - 1), False]
+
+
+def test_one_object_that_is_refused_again_and_again_is_one() -> None:
+    health = Health("read", "s3://bucket/kv")
+    assert all(health.refused("one", "forbidden") for _ in range(2 * ALL_UNREADABLE))

@@ -1,0 +1,121 @@
+"""Objects that may not be written or deleted, in a bucket whose others may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import PermissionDeniedError
+
+from ragcache.store.remote import journal
+from ragcache.store.remote.bucket import WRITES
+from ragcache.store.remote.health import ALL_DENIED
+from ragcache.store.remote.journal import Kind
+from ragcache.store.remote.store import SharedStore
+from ragcache.types import Variant
+from tests.buckets import Proxy, S3Bucket
+from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
+from tests.waiting import wait_until
+
+
+def again(store: SharedStore) -> None:
+    """What was put off is due."""
+    with store._journal._open() as connection:
+        connection.execute("UPDATE tasks SET due = 0, claimed = 0")
+    store._courier.wake()
+
+
+def few(make_variant: Any) -> list[Variant]:
+    return [make_variant((number,) * 3) for number in range(3 * ALL_DENIED)]
+
+
+def test_an_object_that_may_not_be_written_keeps_no_other_from_it(
+    machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any
+) -> None:
+    denied, *others = few(make_variant)
+    store = machine("one", far.url)
+    network.fault = lambda method, path: "403" if method == "PUT" and denied.key.digest in path else ""
+    for variant in (denied, *others):
+        store.put(variant)
+    wait_until(lambda: store._journal.waiting() == {Kind.UPLOAD: 1} and store._courier._idle, 60)
+    assert digests_in(store) == {variant.key.digest for variant in others}
+    for _ in range(2 * ALL_DENIED):
+        again(store)
+        store.settle(60)
+    assert store._bucket.writing.fine, "however often it is tried"
+    assert [denied.key.digest in told for told in store._bucket.take_told()] == [True], "told once"
+    with store._journal._open() as connection:
+        ((tries, due),) = connection.execute("SELECT tries, due FROM tasks").fetchall()
+    assert tries > 2 * ALL_DENIED and due > 0
+    network.fault = lambda method, path: ""
+    again(store)
+    settled(store)
+    assert denied.key.digest in digests_in(store)
+
+
+def test_a_bucket_of_which_nothing_may_be_written_is_left_alone(
+    machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any
+) -> None:
+    """Files are neither read nor sent in vain then."""
+    store = machine("one", far.url)
+    network.fault = lambda method, path: "403" if method == "PUT" else ""
+    for variant in few(make_variant):
+        store.put(variant)
+    wait_until(lambda: not store._bucket.writing.fine, 60)
+    assert store._bucket.writing.left_s > 0
+    assert not store.settle(60)
+    assert sum(method == "PUT" for method, _ in network.requests) <= ALL_DENIED + WRITES
+
+
+def test_an_object_that_may_not_be_deleted_keeps_no_other_and_no_upload(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several that are deleted by one request nothing tells which it was."""
+    denied, *others = few(make_variant)
+    store, later, delete = machine("one", folder_url), make_variant((9, 9, 9, 9)), obstore.delete_async
+
+    async def forbidden(bucket: Any, paths: Sequence[str]) -> None:
+        if any(denied.key.digest in path for path in paths):
+            raise PermissionDeniedError("Forbidden")
+        await delete(bucket, paths)
+
+    for variant in (denied, *others):
+        store.put(variant)
+    settled(store)
+    monkeypatch.setattr(obstore, "delete_async", forbidden)
+    monkeypatch.setattr(journal, "FIRST_S", journal.LONGEST_S)
+    store.drop_seeing(denied.key.context)
+    store.put(later)
+    wait_until(lambda: {*store._journal.waiting()} == {Kind.TRACES} and store._courier._idle, 60)
+    assert digests_in(store) == {denied.key.digest, later.key.digest}
+    assert store._bucket.writing.fine
+    monkeypatch.setattr(obstore, "delete_async", delete)
+    again(store)
+    settled(store)
+    assert denied.key.digest not in digests_in(store)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_is_denied_is_due_again_and_ends(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Whether one entry's deletion waits or several of one folder."""
+    variants, store, delete = few(make_variant)[:number], machine("one", folder_url), obstore.delete_async
+    for variant in variants:
+        store.put(variant)
+    settled(store)
+
+    async def forbidden(bucket: Any, paths: Sequence[str]) -> None:
+        raise PermissionDeniedError("Forbidden")
+
+    monkeypatch.setattr(obstore, "delete_async", forbidden)
+    for variant in variants:
+        store.delete(variant.key)
+    wait_until(lambda: store._courier._idle, 60)
+    assert store._journal.waiting() == {Kind.DELETE: number}
+    monkeypatch.setattr(obstore, "delete_async", delete)
+    again(store)
+    settled(store)
+    assert digests_in(store) == set()
