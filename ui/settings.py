@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from app.client import library
+from app.client.amounts import count, duration, size
 from app.client.connection import ServerConnection
 from ui import access
 from ui.bridge import Action
-from ui.documents.amounts import counted, duration, size
 from ui.documents.progress import allowed_jobs
 from ui.markup import escape
 
@@ -162,12 +162,12 @@ def cost(collections: Sequence[Setting], shares: Mapping[str, Mapping[str, Any]]
     tokens = sum(int(one["tokens"]) for one in collections)
     if not tokens:
         return '<p class="rc-hint">Nothing is in yet, so a change of these costs nothing now.</p>'
-    documents = counted(sum(int(one["documents"]) for one in collections), "document")
+    documents = count(sum(int(one["documents"]) for one in collections), "document")
     nbytes = sum(int(one["bytes"]) for one in shares.values())
     takes = f", about {duration(tokens / pace)} at the pace of the last files" if pace else ""
     return (
         '<p class="rc-hint">A change of one of these holds for what comes after it. To have it for what is in takes '
-        f"reading {counted(tokens, 'token')} of {documents} anew{takes}. The {size(nbytes)} of KV that are kept are of "
+        f"reading {count(tokens, 'token')} of {documents} anew{takes}. The {size(nbytes)} of KV that are kept are of "
         "these settings.</p>"
     )
 

@@ -16,7 +16,8 @@ from app.cachecare import prune as pruning
 from app.cachecare import verify as check
 from app.cli.explain import explain
 from app.cli.flags import Json, configured
-from app.cli.output import count, plain, print_json, size, table
+from app.cli.output import plain, print_json, table
+from app.client.amounts import count, size
 from app.compose import opened
 from app.library.kv import FileTally
 from app.library.pinning import pin_collection, unpin_collection
@@ -234,7 +235,7 @@ def _tell_sizing(found: list[dict[str, Any]], budget: str) -> None:
     shown = [
         (
             *(one["model"], one["layers"], one["kv_heads"], one["head_dim"]),
-            *(f"{one[codec + sized] / 1000:.1f}" for codec in codecs),
+            *(f"{one[codec + sized] / 1024:.1f}" for codec in codecs),
             *(f"{one[codec + fitting] / 1000:,.0f}" for codec in codecs),
         )
         for one in found
@@ -244,11 +245,11 @@ def _tell_sizing(found: list[dict[str, Any]], budget: str) -> None:
         "layers",
         "KV heads",
         "head",
-        *(f"{one} KB" for one in codecs),
+        *(f"{one} KiB" for one in codecs),
         *(f"{one} fit" for one in codecs),
     )
     print(table(titles, shown, right=titles[1:]))
-    print(f"\nKB: of KV for each token, on the disk. fit: thousands of tokens whose KV fits into {plain(budget)}.")
+    print(f"\nKiB: of KV for each token, on the disk. fit: thousands of tokens whose KV fits into {plain(budget)}.")
 
 
 def _tell_kept(name: str, what: str, of: FileTally, as_json: bool) -> None:

@@ -15,8 +15,9 @@ import typer
 from app.cli.answers import ShownAnswer, ShownStream, show_citations, show_pieces, show_report
 from app.cli.ask import OF_ANSWERS, OF_MODELS, Greedy, NoCache, ShowReport, answering, choices_of
 from app.cli.flags import Temperature, configured
-from app.cli.output import FAILURES, count, error_line, plain
+from app.cli.output import FAILURES, error_line, plain
 from app.client.address import NamedServer
+from app.client.amounts import count
 from app.client.connection import ServerConnection
 from app.client.conversation import ServedConversation
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from app.cli.flags import Json, configure
-from app.cli.output import plain, print_json, size
+from app.cli.output import plain, print_json
+from app.client.amounts import size
 from app.library import index_folder
 from app.library.catalog.copies import back_up
 from app.library.catalog.database import Database, database_url

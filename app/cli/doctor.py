@@ -14,10 +14,10 @@ from packaging.requirements import Requirement
 
 from app.cli.findings import Check, Finding, examine
 from app.cli.flags import configured
-from app.cli.output import size
+from app.client.amounts import size
 from app.models.conversion import find_flaw
 from app.models.folders import BUNDLED, resolve_embedder, resolve_model
-from app.settings import GIB, Settings, variable
+from app.settings import Settings, variable
 from ragcache.host import free_bytes, private_folder
 
 DISTRIBUTION = "ragcache-kv"
@@ -61,7 +61,7 @@ def check_cache_folder(settings: Settings) -> list[Finding]:
 
 def check_disk(settings: Settings) -> list[Finding]:
     free = free_bytes(settings.cache_dir)
-    detail = f"{free / GIB:.1f} GiB free for {settings.cache_dir}, {FREE_BYTES / GIB:.0f} GiB needed"
+    detail = f"{size(free)} free for {settings.cache_dir}, {size(FREE_BYTES)} needed"
     return [Finding("free disk", free >= FREE_BYTES, detail)]
 
 

@@ -13,9 +13,10 @@ from typer.core import TyperCommand
 
 from app.answering.pipeline import measure_answers
 from app.cli.flags import Json, Splitter, configured, of_server
-from app.cli.output import count, plain, print_json, size
+from app.cli.output import plain, print_json
 from app.cli.served import SentFiles
 from app.client.address import NamedServer
+from app.client.amounts import count, size
 from app.client.connection import ServerConnection
 from app.compose import opened
 from app.errors import IngestError

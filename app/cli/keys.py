@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.flags import DataDir, Json, configure
-from app.cli.output import fields, plain, print_json, size, table
+from app.cli.output import fields, plain, print_json, table
+from app.client.amounts import size
 from app.library.catalog import catalog_to_look_at, open_catalog
 from app.library.catalog.serving_records import SCOPES, Key, KeyLimits, Scope
 from app.library.catalog.tables import now

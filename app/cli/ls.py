@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.flags import Json, configured
-from app.cli.output import count, fields, plain, print_json, size, table
+from app.cli.output import fields, plain, print_json, table
 from app.cli.served import ls_of_server
+from app.client.amounts import count, size
 from app.compose import opened
 from app.library.catalog.records import Listed
 from app.library.inspection import Summary, summaries

@@ -13,7 +13,6 @@ from ragcache.errors import RagcacheError
 # What a command tells in a line. All else is a bug, or an interrupt.
 FAILURES = (RagcacheError, OSError, MemoryError)
 LATER = 75  # as sysexits has it: the same command may succeed in a while
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def error_line(error: BaseException) -> str:
@@ -54,19 +53,6 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
         gap = " " * (wanted - width(cell))
         padded.append(gap + cell if to_right else cell + gap)
     return "  ".join(padded).rstrip()
-
-
-def size(nbytes: int) -> str:
-    """Bytes for people: 1.4 MiB."""
-    value, unit = float(nbytes), 0
-    while value >= 1024 and unit < len(UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{nbytes} B" if unit == 0 else f"{value:.1f} {UNITS[unit]}"
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 chunk`, `2,000 chunks`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def fields(of: object, *names: str) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import sys
 from tqdm import tqdm
 
 from app.cli.flags import Json, configured
-from app.cli.output import count, plain, print_json
+from app.cli.output import plain, print_json
+from app.client.amounts import count
 from app.compose import opened
 from app.library.indexes import reindex as reindexing
 from app.models.embedding import in_parts

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from app.cli.flags import CacheDir, DataDir, Json, Server, configure, of_server
-from app.cli.output import count, plain, print_json
+from app.cli.output import plain, print_json
 from app.cli.served import rm_of_server
+from app.client.amounts import count
 from app.client.address import find_server
 from app.compose import opened
 from app.library.catalog import Catalog

@@ -7,7 +7,7 @@ from importlib import metadata
 
 from app.cli.doctor import check_cache_folder, check_disk, check_embedder, check_model, check_strategies
 from app.cli.findings import Check, Finding, examine
-from app.cli.output import count
+from app.client.amounts import count
 from app.library.catalog import catalog_to_look_at
 from app.library.folder_claim import claimed_by_another
 from app.models.vllm import check_served, check_vllm

@@ -10,7 +10,8 @@ from time import monotonic
 from typing import Any
 
 from app.cli.flags import of_server
-from app.cli.output import count, plain, print_json, size, table
+from app.cli.output import plain, print_json, table
+from app.client.amounts import count, size
 from app.client import files
 from app.client.address import NamedServer
 from app.client.connection import ServerConnection, ServerError

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.output import count, fields, plain, print_json, size, table
+from app.cli.output import fields, plain, print_json, table
+from app.client.amounts import count, size
 from app.compose import opened
 from app.library.catalog.records import StoredChunk
 from app.library.inspection import Shown, show_chunk, show_document

@@ -10,7 +10,8 @@ import typer
 
 from app.answering.target import AnswerTarget
 from app.cli.flags import Json, configured
-from app.cli.output import count, plain, print_json, table
+from app.cli.output import plain, print_json, table
+from app.client.amounts import count
 from app.compose import opened
 from app.library import Library
 from app.library.fidelity import Calibration

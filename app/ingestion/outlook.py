@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.ingestion.room import AGAIN, FULL, KvRoom, per_token
+from app.client.amounts import count, size
+from app.ingestion.room import AGAIN, TYPICAL, KvRoom, per_token
 from app.ingestion.survey import Pending
 from app.ingestion.worker import Outcome, ReadFile
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.models import Models
-from app.settings import GIB
 
 if TYPE_CHECKING:
     from app.ingestion.estimate import Size
@@ -60,7 +60,7 @@ class Outlook:
 
         totals = self._library.catalog.collections.totals(self._collection)
         settings = self._library.settings
-        typical = totals.tokens / totals.chunks if totals.chunks else settings.chunk_tokens * FULL
+        typical = totals.tokens / totals.chunks if totals.chunks else settings.chunk_tokens * TYPICAL
         chunks = max(float(documents), tokens / max(1.0, typical))
         one = round(tokens / chunks) + self._models.template.joins
         per_chunk = KvSize(settings, self._models.template).of([one] * 8).kv_bytes / 8 / AGAIN
@@ -85,10 +85,10 @@ def _taken(first: deque[Read], rest: Iterator[Read]) -> Iterator[Read]:
     yield from rest
 
 
-def estimate_line(room: KvRoom, documents: int, size: Size, *, about: bool) -> str:
-    nouns = zip(("document", "chunk", "token"), (documents, round(size.chunks), round(size.tokens)), strict=True)
-    counted = [f"{number:,} {noun}{'' if number == 1 else 's'}" for noun, number in nouns]
-    return f"{counted[0]}, {'about ' if about else ''}{counted[1]}, {counted[2]}, {_kv(room, round(size.kv_bytes))}"
+def estimate_line(room: KvRoom, documents: int, reckoned: Size, *, about: bool) -> str:
+    chunks, tokens = count(round(reckoned.chunks), "chunk"), count(round(reckoned.tokens), "token")
+    kv = _kv(room, round(reckoned.kv_bytes))
+    return f"{count(documents, 'document')}, {'about ' if about else ''}{chunks}, {tokens}, {kv}"
 
 
 def _kv(room: KvRoom, nbytes: int) -> str:
@@ -101,17 +101,13 @@ def _kv(room: KvRoom, nbytes: int) -> str:
         how = "all of it" if room.mode == "eager" else "as far as it fits"
         return f"KV of unknown size, which the model's configuration does not tell, computed now, {how}"
     if room.mode == "eager":
-        return f"{_bytes(nbytes)} of KV, computed now (RAGCACHE_KV is eager)"
+        return f"{size(nbytes)} of KV, computed now (RAGCACHE_KV is eager)"
     left = room.left()
     if nbytes <= left:
-        return f"{_bytes(nbytes)} of KV, computed now (auto: {_bytes(left)} are left for it)"
-    now = f"of which {_bytes(left)} fit and are computed now, and the rest" if left > 0 else "which do not fit, and are"
+        return f"{size(nbytes)} of KV, computed now (auto: {size(left)} are left for it)"
+    now = f"of which {size(left)} fit and are computed now, and the rest" if left > 0 else "which do not fit, and are"
     rest = "computed on use, as answers find the chunks"
-    return f"{_bytes(nbytes)} of KV, {now} {rest} (auto: {room.more()} to have more)"
-
-
-def _bytes(nbytes: int) -> str:
-    return f"{nbytes / GIB:,.1f} GiB" if nbytes >= GIB else f"{nbytes / (1 << 20):,.1f} MiB"
+    return f"{size(nbytes)} of KV, {now} {rest} (auto: {room.more()} to have more)"
 
 
 def _kind(file: Pending) -> str:

@@ -19,18 +19,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
+from app.client.amounts import size
 from app.ingestion.survey import Pending
 from app.ingestion.worker import PATIENCE, Job, Outcome, Reply, Unread, memory_for, short_of_memory
-from app.loaders.base import MEGABYTE, ParseLimits
+from app.loaders.base import MIB, ParseLimits
 from app.loaders.confinement import OUT_OF_MEMORY
 
 # Bytes of files that are read ahead, which take several times as much memory in their processes, and of texts that wait
 # here for their turn.
-AHEAD = 32 * MEGABYTE
+AHEAD = 32 * MIB
 # Seconds that a file may take, and more for each megabyte of it, up to PATIENCE. The slowest sound ones are PDFs of
 # nothing but text, which read a megabyte in 10 s, and in 50 beside busy processes.
 LEAST_PATIENCE = 120.0
-PATIENCE_PER_MEGABYTE = 60.0
+PATIENCE_PER_MIB = 60.0
 Enter = Callable[[int], None]  # waits until there is room for so many bytes
 ENDING = 5.0  # seconds from the end of a child's answers to its own
 MOST = 4  # processes, unless more are asked for: they wait for the embedder most of the time
@@ -77,7 +78,7 @@ class Readers:
     def _job(self, file: Pending, retry: bool) -> Job:
         failed = file.state is not None and file.state.state == "failed"
         known = None if failed and retry else file.known_hash
-        scaled = LEAST_PATIENCE + PATIENCE_PER_MEGABYTE * file.size / MEGABYTE
+        scaled = LEAST_PATIENCE + PATIENCE_PER_MIB * file.size / MIB
         return Job(file.source, known, self._limits, min(self._patience, scaled), file.path)
 
     def _read(self, job: Job, enter: Enter) -> Outcome:
@@ -230,15 +231,15 @@ class _Process:
         """What the system or a library did to it is no error of Python's. `late`: seconds that were too many."""
         with suppress(subprocess.TimeoutExpired):  # it may still be ending in its own way, which its status tells
             self._child.wait(ENDING)
-        status, megabytes = self.bury(), self.memory / MEGABYTE
+        status, room = self.bury(), size(self.memory)
         if late is not None or status == -signal.SIGXCPU:
             told = f"{late:,.0f} seconds" if late is not None else "its share of the cores' time"
             return Unread(f"takes more than {told} to be read: split or convert it")
         if status == -signal.SIGKILL:
             return Unread(f"{short_of_memory().reason} (the system has stopped the program that reads it)")
         if status == OUT_OF_MEMORY:
-            return Unread(f"needs more memory to be read than the {megabytes:,.0f} MB that it may take: split it")
+            return Unread(f"needs more memory to be read than the {room} that it may take: split it")
         return Unread(
             f"crashes the program that reads it (exit status {status}), or needs more memory than the "
-            f"{megabytes:,.0f} MB that it may take: split it, or convert it to another format"
+            f"{room} that it may take: split it, or convert it to another format"
         )

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.client.amounts import size
 from app.errors import IngestError
 from app.ingestion.survey import Pending
 from app.library.catalog.records import Collection
 from app.library.catalog.sentences import AT_ONCE
-from app.library.kv import current_identity
+from app.library.identities import current_identity
 from app.models import Models
-from app.settings import GIB, KvMode, Settings
+from app.settings import KvMode, Settings
 from ragcache.errors import ConfigError, ModelError, StoreError, StoreFull
 from ragcache.host import free_bytes, one_disk
 from ragcache.store.folder import CacheFolder, engine_name
@@ -35,7 +36,7 @@ AGAIN = 1.2  # of KV for each token: what opens a run of chunks is computed anew
 PER_CHARACTER, WORDS = 4, 1
 SENTENCE = 80  # characters, as most are
 _SENTENCES = re.compile(r"[.!?](?=\s)|(?<![.!?\s])\n|[。！？]")  # that end here: rows and turns are some too
-FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
+TYPICAL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
 # All that goes where KV of other models is to go.
 OTHERS_GO = (
     "delete KV of other models, and with it that of other system prompts, of conversations and of what no collection "
@@ -135,7 +136,7 @@ class KvRoom:
         first = f"{OTHERS_GO}, or " if self._of_others else ""
         if self._of_budget() <= self._of_disk():
             return f"{first}raise RAGCACHE_DISK_BYTES"
-        leaves = _gib(self._stays_free())
+        leaves = size(self._stays_free())
         return f"{first}free space on the disk of {self._settings.cache_dir}, of which KV leaves {leaves} free,"
 
     @shared_property
@@ -202,7 +203,7 @@ class DiskCheck:
         """By file: of the catalog and the index in the end, about, by their sizes alone, and beyond what older versions
         of the files have there already.
         """
-        of_token = PER_TOKEN * sum(self._per_character(SENTENCE, self._longest * FULL))
+        of_token = PER_TOKEN * sum(self._per_character(SENTENCE, self._longest * TYPICAL))
         return {file.source: round(file.growth / per_token(file.source) * of_token) for file in files}
 
     @property
@@ -230,13 +231,13 @@ class DiskCheck:
         free = free_bytes(self._settings.kv_folder)
         if needed > self._most:
             return (
-                f"these files may come to {_gib(needed)} of KV, and RAGCACHE_DISK_BYTES keeps {_gib(self._most)}: "
+                f"these files may come to {size(needed)} of KV, and RAGCACHE_DISK_BYTES keeps {size(self._most)}: "
                 "older KV makes room for new. `--dry-run` tells more, `--kv auto` computes no more than fits"
             )
         if needed + RESERVE > free:
             return (
-                f"these files may come to {_gib(needed)} of KV, and the disk of {self._settings.cache_dir} has "
-                f"{_gib(free)} free: the ingest will stop before it is full. `--dry-run` tells more, `--kv auto` "
+                f"these files may come to {size(needed)} of KV, and the disk of {self._settings.cache_dir} has "
+                f"{size(free)} free: the ingest will stop before it is full. `--dry-run` tells more, `--kv auto` "
                 "computes no more than fits"
             )
         return None
@@ -255,8 +256,8 @@ class DiskCheck:
         free = free_bytes(folder)
         if needed + RESERVE > free:
             raise IngestError(
-                f"the disk of {folder} is nearly full: {free / GIB:,.2f} GiB are free, and the next document may need "
-                f"{needed / GIB:,.2f} beside a reserve of {RESERVE / GIB:,.2f}. Free some space and run the "
+                f"the disk of {folder} is nearly full: {size(free)} are free, and the next document may need "
+                f"{size(needed)} beside a reserve of {size(RESERVE)}. Free some space and run the "
                 "same command again: what is in stays, and it goes on there"
             )
 
@@ -264,10 +265,6 @@ class DiskCheck:
 def per_token(source: str) -> int:
     """Bytes of a file."""
     return PER_TOKEN if Path(source).suffix.lower() in TEXT else PER_TOKEN_OTHERS
-
-
-def _gib(nbytes: int) -> str:
-    return f"{nbytes / GIB:,.1f} GiB"
 
 
 def _limit(value: object, default: int) -> int:

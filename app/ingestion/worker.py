@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from app.client.amounts import size
 from app.errors import LoadError
 from app.loaders import parse, read_file, refuse_unknown
-from app.loaders.base import MEGABYTE, Parsed, ParseLimits
+from app.loaders.base import Parsed, ParseLimits
 from app.loaders.confinement import LEAST_MEMORY, OUT_OF_MEMORY, confine, confine_time
 from app.loaders.soundness import DAMAGE
 
@@ -229,7 +230,7 @@ def memory_for(limit: int, processes: int) -> int:
 def memory_told() -> str:
     """How much this process may take, in words."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return "there is" if limit == resource.RLIM_INFINITY else f"the {limit / MEGABYTE:,.0f} MB that it may take"
+    return "there is" if limit == resource.RLIM_INFINITY else f"the {size(limit)} that it may take"
 
 
 def near_the_limit() -> bool:

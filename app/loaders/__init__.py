@@ -25,8 +25,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
+from app.client.amounts import size
 from app.errors import LoadError
-from app.loaders.base import MEGABYTE, Loader, Parsed, ParseLimits, SourceFile
+from app.loaders.base import Loader, Parsed, ParseLimits, SourceFile
 
 # SQL stores neither NUL (PostgreSQL) nor half a character (UTF-8); JSON, HTML and PDF can write both.
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -129,18 +130,18 @@ def read_file(path: Path, limits: ParseLimits) -> bytes:
         # Not to block: opening a named pipe would wait for someone to write to it.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
-            size = _size(path, os.fstat(fd), limits)
-            data = file.read(size + 1)
+            length = _length(path, os.fstat(fd), limits)
+            data = file.read(length + 1)
     except OSError as error:
         raise LoadError(path, _reason(path, error)) from error
-    if len(data) != size:
+    if len(data) != length:
         raise LoadError(path, "changed while it was read: ingest it again when it is complete")
     if not data:
         raise LoadError(path, "is empty (0 bytes): there is nothing to ingest")
     return data
 
 
-def _size(path: Path, told: os.stat_result, limits: ParseLimits) -> int:
+def _length(path: Path, told: os.stat_result, limits: ParseLimits) -> int:
     if stat.S_ISDIR(told.st_mode):
         raise LoadError(path, A_FOLDER)
     if not stat.S_ISREG(told.st_mode):
@@ -148,8 +149,7 @@ def _size(path: Path, told: os.stat_result, limits: ParseLimits) -> int:
     if told.st_size > limits.max_bytes:
         raise LoadError(
             path,
-            f"has {told.st_size / MEGABYTE:,.1f} MB, more than the limit of {limits.max_bytes / MEGABYTE:,.1f} MB: "
-            "split it, or raise the limit",
+            f"has {size(told.st_size)}, more than the limit of {size(limits.max_bytes)}: split it, or raise the limit",
         )
     return told.st_size
 

@@ -17,19 +17,19 @@ from app.errors import LoadError, printable
 from ragcache.errors import ConfigError
 
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in PDF points from the top left corner of the page
-MEGABYTE = 1_000_000
+MIB, MILLION = 1 << 20, 1_000_000
 
 
 @dataclass(frozen=True)
 class ParseLimits:
     """How large a file may be; compressed ones also when they are expanded."""
 
-    max_bytes: int = 200 * MEGABYTE
-    max_expanded_bytes: int = 400 * MEGABYTE
+    max_bytes: int = 200 * MIB
+    max_expanded_bytes: int = 400 * MIB
     # Of the parts of an office file that are read as a tree of XML, which takes many times its bytes of memory.
-    max_xml_bytes: int = 64 * MEGABYTE
+    max_xml_bytes: int = 64 * MIB
     # Of the text that comes out: a few bytes of a table, of nested values or of a reference may stand for any number.
-    max_characters: int = 400 * MEGABYTE
+    max_characters: int = 400 * MILLION
     max_pages: int = 100_000  # pages, slides, sheets, chapters
     max_cells: int = 50_000_000  # of a workbook, blank ones too: a row may say that it is the millionth
     max_memory: int = 4 << 30  # of the process that reads it, in bytes
@@ -67,7 +67,7 @@ class SourceFile:
     def expect_characters(self, number: int) -> None:
         """Raises LoadError where there are too many."""
         if number > self.limits.max_characters:
-            millions = self.limits.max_characters / MEGABYTE
+            millions = self.limits.max_characters / MILLION
             raise self.error(f"gives more than {millions:,.1f} million characters of text: split it")
 
     def expect_pages(self, number: int, label: str) -> None:

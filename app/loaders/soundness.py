@@ -17,8 +17,9 @@ from io import BytesIO
 from xml.etree.ElementTree import ParseError
 from xml.parsers.expat import ExpatError
 
+from app.client.amounts import size
 from app.errors import LoadError
-from app.loaders.base import MEGABYTE, SourceFile
+from app.loaders.base import SourceFile
 
 # The libraries check little of what they read and fail in the middle of it, in every way there is. A bug of ours there
 # would be told as damage too, with its type; so only calls of the libraries belong into the block.
@@ -216,13 +217,13 @@ def _refuse_bombs(source: SourceFile, members: list[zipfile.ZipInfo], streamed: 
         for member in members
         if member.filename.lower().endswith(MARKUP) and not member.filename.startswith(streamed)
     )
-    for size, limit, what in (
+    for nbytes, limit, what in (
         (total, limits.max_expanded_bytes, "in all"),
         (markup, limits.max_xml_bytes, "of markup"),
     ):
-        if size > limit:
+        if nbytes > limit:
             raise source.error(
-                f"expands to {size / MEGABYTE:,.1f} MB {what}, more than the limit of {limit / MEGABYTE:,.1f} MB: "
+                f"expands to {size(nbytes)} {what}, more than the limit of {size(limit)}: "
                 "split it, or raise the limit if you trust it"
             )
 

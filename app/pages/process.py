@@ -17,8 +17,9 @@ from typing import IO, Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from app.client.amounts import size
 from app.errors import LoadError, NotFound
-from app.loaders.base import MEGABYTE, Box
+from app.loaders.base import Box
 from app.loaders.confinement import LEAST_MEMORY, OUT_OF_MEMORY
 from app.loaders.page_drawer import BAD, CHANGED, MISSING
 from app.loaders.pdf_pages import LinePart
@@ -145,5 +146,5 @@ def _reason(status: int, limits: DrawingLimits) -> str:
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"takes more than {limits.core_s:,.0f} seconds to be shown, or more memory than there is"
     if status == OUT_OF_MEMORY:
-        return f"needs more memory to be shown than the {limits.memory / MEGABYTE:,.0f} MB that it may take"
+        return f"needs more memory to be shown than the {size(limits.memory)} that it may take"
     return f"crashes the program that shows it (exit status {status})"

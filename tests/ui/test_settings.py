@@ -41,7 +41,7 @@ def test_values_are_texts() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
-    [("ram_bytes", 4_000_000_000, "4.0 GB"), ("seed", None, "none"), ("top_k", 5, "5"), ("temperature", 0.2, "0.2")],
+    [("ram_bytes", 4 << 30, "4.0 GiB"), ("seed", None, "none"), ("top_k", 5, "5"), ("temperature", 0.2, "0.2")],
 )
 def test_values_as_people_read_them(name: str, value: Any, told: str) -> None:
     assert written({"name": name, "value": value}) == told
@@ -49,9 +49,9 @@ def test_values_as_people_read_them(name: str, value: Any, told: str) -> None:
 
 def test_the_cost_of_a_new_capture() -> None:
     shelf = {"name": "shelf", "documents": 2, "tokens": 3000}
-    shares = {"shelf": {"bytes": 86_000_000}}
+    shares = {"shelf": {"bytes": 86 << 20}}
     told = cost([shelf], shares, 50.0)
-    assert "3,000 tokens of 2 documents" in told and "about 60 s" in told and "86.0 MB of KV" in told
+    assert "3,000 tokens of 2 documents" in told and "about 60 s" in told and "86.0 MiB of KV" in told
     assert "about" not in cost([shelf], shares, None)  # never a time that was not measured
     assert "costs nothing" in cost([], {}, 50.0)
 

@@ -8,15 +8,15 @@ from typing import Any
 import streamlit as st
 
 from app.client import cache
+from app.client.amounts import count, size
 from app.client.connection import ServerConnection, ServerError
 from ui.cache.figures import NAMES
 from ui.cache.tending import TOLD
-from ui.documents.amounts import counted, size
 from ui.markup import escape, refusal
 
 Record = Mapping[str, Any]
-GB = 1_000_000_000
-LEAST = 0.001  # GB
+GIB = 1 << 30
+LEAST = 0.001  # GiB
 MOST = 1_000_000.0
 
 
@@ -46,10 +46,10 @@ def show(connection: ServerConnection) -> None:
 
 def _asked(tier: str, one: Record) -> int | None:
     """Bytes, where they are others than now."""
-    now = None if one["budget"] is None else round(one["budget"] / GB, 3)
+    now = None if one["budget"] is None else round(one["budget"] / GIB, 3)
     name = NAMES.get(tier, tier)
     value = st.number_input(
-        f"{name}, in GB",
+        f"{name}, in GiB",
         min_value=LEAST if now is None else min(LEAST, now),
         max_value=MOST if now is None else max(MOST, now),
         value=now,
@@ -58,7 +58,7 @@ def _asked(tier: str, one: Record) -> int | None:
         key=f"budget-{tier}-{now}",
         width=220,
     )
-    return None if value is None or value == now else round(value * GB)
+    return None if value is None or value == now else round(value * GIB)
 
 
 def effect(one: Record) -> str:
@@ -67,7 +67,7 @@ def effect(one: Record) -> str:
     before = "no limit" if one["budget"] is None else size(one["budget"])
     parts = [f"<strong>{escape(NAMES.get(tier, tier))}</strong>: {before} → {size(one['budget_asked'])}."]
     if gone:
-        went = f"{counted(gone, 'entry', 'entries')} ({size(one['evicted_bytes'])})"
+        went = f"{count(gone, 'entry', 'entries')} ({size(one['evicted_bytes'])})"
         parts.append(f'<span class="rc-warm">{went} {"goes" if gone == 1 else "go"} at once.</span>')
     else:
         parts.append("Nothing goes at once.")
@@ -80,7 +80,7 @@ def rates(one: Record) -> str:
     now, then = one["hit_rate"], one["hit_rate_asked"]
     if now is None or then is None:
         return "What that does to later hits is not known yet: nothing was used twice since the server started."
-    uses = counted(one["uses"], "use")
+    uses = count(one["uses"], "use")
     return f"Of {uses} since the server started, the budget of now finds {now:.0%} there, and this one {then:.0%}."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.documents.amounts import counted, size
+from app.client.amounts import count, size
 from ui.markup import escape
 
 Record = Mapping[str, Any]
@@ -23,7 +23,7 @@ ORDERS = {
     "fifo": "what came first goes first",
     "craft": "what was reused with least repair goes last",
 }
-FULL = 0.9  # of a budget: what is used least makes room soon
+NEARLY_FULL = 0.9  # of a budget: what is used least makes room soon
 
 
 def tiers(found: Sequence[Record]) -> str:
@@ -36,7 +36,7 @@ def _tier(one: Record) -> str:
     of = f"of {size(budget)}" if budget else "no limit"
     share = nbytes / budget if budget else 0.0
     opened = int(one["hits"]) + int(one["misses"])
-    facts = [counted(one["entries"], "entry", "entries")]
+    facts = [count(one["entries"], "entry", "entries")]
     if opened:
         facts.append(f"{one['hits']:,} of {opened:,} reads found their KV")
     if one["evictions"]:
@@ -59,7 +59,7 @@ def _tier(one: Record) -> str:
 def bar(share: float, about: str, *, warns: bool = True) -> str:
     """Slim; a little is never nothing."""
     width = 0.0 if share <= 0 else min(100.0, max(0.5, 100 * share))
-    full = " rc-kv-full" if warns and share > FULL else ""
+    full = " rc-kv-full" if warns and share > NEARLY_FULL else ""
     inside = f'<div class="rc-kv-used{full}" style="width: {width:.1f}%"></div>'
     return f'<div class="rc-kv-bar" role="img" aria-label="{escape(about)}">{inside}</div>'
 
@@ -100,7 +100,7 @@ def sums(total: Record) -> str:
         (
             "–" if rate is None else f"{rate:.0%}",
             "hit rate",
-            f"of {counted(tokens, 'token')} of passages in {counted(total['answers'], 'answer')}",
+            f"of {count(tokens, 'token')} of passages in {count(total['answers'], 'answer')}",
         ),
         (f"{total['reused']:,}", "tokens reused", _sources(total["tiers"])),
         (f"{total['repaired']:,}", "tokens repaired", "brought, and computed again to fit where they stand"),
@@ -126,12 +126,12 @@ def savings(total: Record) -> str:
     if measured["answers"]:
         lines.append(
             f"<strong>Measured:</strong> first words came {_sooner(measured)} without the cache, in "
-            f"{counted(measured['answers'], 'answer')} that {_was(measured['answers'])} made once more without it."
+            f"{count(measured['answers'], 'answer')} that {_was(measured['answers'])} made once more without it."
         )
     if estimated["answers"]:
         lines.append(
             f"<strong>Estimated:</strong> {_sooner(estimated)} without the cache, in "
-            f"{counted(estimated['answers'], 'answer')}, by how fast this machine computes."
+            f"{count(estimated['answers'], 'answer')}, by how fast this machine computes."
         )
     if not lines:
         lines.append(

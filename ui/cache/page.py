@@ -9,12 +9,12 @@ from typing import Any
 import streamlit as st
 
 from app.client import cache
+from app.client.amounts import count
 from app.client.connection import ServerConnection, ServerError
 from ui import access
 from ui.bridge import Action
 from ui.cache import budgets, figures, reuse, tending, timeline
 from ui.cache.timeline import PERIODS
-from ui.documents.amounts import counted
 from ui.markup import escape, refusal
 
 Record = Mapping[str, Any]
@@ -97,7 +97,7 @@ def about(state: Record, opened: str | None = None) -> str:
         answers = sum(int(one["measured"]) for one in near)
         worst = max(float(one["kl"]) for one in near)
         told = f"answers within {worst:.3f} nats a token of those without the cache"
-        facts.append(f"{told}, by {counted(answers, 'answer')} measured")
+        facts.append(f"{told}, by {count(answers, 'answer')} measured")
     return f'<div class="rc-facts">{"".join(f"<span>{escape(str(one))}</span>" for one in facts)}</div>'
 
 

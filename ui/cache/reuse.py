@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.client.amounts import count, size
 from ui.cache.figures import NAMES
-from ui.documents.amounts import counted, size
 from ui.markup import escape
 
 Record = Mapping[str, Any]
@@ -30,8 +30,8 @@ def _chunk(one: Record, named: bool) -> str:
         place = f"{one['collection']} › {place}"
     text = " ".join(str(one["text"]).split())
     whole = len(str(one["text"])) >= int(one["end"]) - int(one["start"])
-    facts = [f"<strong>{counted(one['uses'], 'answer')}</strong>", f"{one['reused']:,} tokens reused in all"]
-    facts += [counted(one["tokens"], "token"), _where(one)]
+    facts = [f"<strong>{count(one['uses'], 'answer')}</strong>", f"{one['reused']:,} tokens reused in all"]
+    facts += [count(one["tokens"], "token"), _where(one)]
     told = "".join(f"<span>{fact}</span>" for fact in facts)
     return (
         f'<li><span class="rc-kv-place" dir="auto">{escape(place)}</span>'

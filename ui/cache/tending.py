@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from app.client import cache, library
+from app.client.amounts import count, duration, size
 from app.client.connection import ServerConnection, ServerError
 from ui.bridge import Action
 from ui.cache.figures import bar
-from ui.documents.amounts import counted, duration, size
 from ui.markup import escape, label, refusal
 
 Record = Mapping[str, Any]
@@ -47,8 +47,8 @@ def show(connection: ServerConnection, name: str, kv: str) -> None:
 
 
 def facts(card: Record) -> str:
-    parts = [f"KV of {card['cached']:,} of {counted(card['chunks'], 'chunk')} serves you"]
-    parts.append(f"{size(card['bytes'])} in {counted(card['entries'], 'entry', 'entries')} on the disk")
+    parts = [f"KV of {card['cached']:,} of {count(card['chunks'], 'chunk')} serves you"]
+    parts.append(f"{size(card['bytes'])} in {count(card['entries'], 'entry', 'entries')} on the disk")
     if card["pinned_bytes"]:
         parts.append(f"{size(card['pinned_bytes'])} pinned")
     return f'<div class="rc-facts">{"".join(f"<span>{one}</span>" for one in parts)}</div>'
@@ -72,10 +72,10 @@ def cost(found: Record, card: Record) -> str:
 
 
 def _payback(captured: float | None, saved: float | None, questions: int | None, answers: int) -> str:
-    asked = f"{counted(answers, 'question')} so far"
+    asked = f"{count(answers, 'question')} so far"
     if questions is not None:
         when = "it has" if answers >= questions else "not yet"
-        return f"after {counted(questions, 'question')}; {asked}, so {when}"
+        return f"after {count(questions, 'question')}; {asked}, so {when}"
     if saved is None:
         return f"{NOT_KNOWN}: “Answer without cache” under an answer in the chat measures it. {asked.capitalize()}"
     if captured is None:
@@ -122,7 +122,7 @@ def warming(effect: Record) -> str:
         return "All chunks have KV that serves you. There is nothing to compute."
     have = "has" if effect["chunks"] == 1 else "have"
     return (
-        f"{counted(effect['chunks'], 'chunk')} ({counted(effect['tokens'], 'token')}) {have} no KV that serves you. "
+        f"{count(effect['chunks'], 'chunk')} ({count(effect['tokens'], 'token')}) {have} no KV that serves you. "
         f"To compute it takes about {size(effect['bytes'])} of the disk; {takes(effect['takes'])}. First questions "
         "about them find it there then."
     )
@@ -142,14 +142,14 @@ def evicting(effect: Record, card: Record) -> str:
     if not effect["entries"]:
         return f"Nothing would go. {stays}" if card["entries"] else "There is no KV of it, so nothing would go."
     return (
-        f"{counted(effect['entries'], 'entry', 'entries')} ({size(effect['bytes'])}) go for good, from memory, disk "
+        f"{count(effect['entries'], 'entry', 'entries')} ({size(effect['bytes'])}) go for good, from memory, disk "
         f"and object store. Answers stay right, and compute what they lack. To compute all of it again is "
-        f"{counted(effect['tokens'], 'token')}: {takes(effect['again'])}. {stays}"
+        f"{count(effect['tokens'], 'token')}: {takes(effect['again'])}. {stays}"
     )
 
 
 def _gone(name: str, done: Record) -> str:
-    entries = counted(done["entries"], "entry", "entries")
+    entries = count(done["entries"], "entry", "entries")
     return f"{label(name)}: {entries} of KV, {size(done['bytes'])}, went."
 
 
@@ -172,7 +172,7 @@ def pinning(effect: Record) -> str:
     if not effect["entries"]:
         return "There is no KV of it that could be kept. Warm it first."
     told = (
-        f"{counted(effect['entries'], 'entry', 'entries')} ({size(effect['bytes'])}) never make room for other KV "
+        f"{count(effect['entries'], 'entry', 'entries')} ({size(effect['bytes'])}) never make room for other KV "
         "then, until they are let go. What is computed later is not among them."
     )
     if (effect["pinned"] or 0) > effect["most"]:
@@ -230,7 +230,7 @@ def _under_way(connection: ServerConnection, name: str) -> list[Record]:
 
 def job(one: Record) -> str:
     done, of = (int(one["progress"].get(part) or 0) for part in ("chunks", "of_chunks"))
-    told = f"{done:,} of {counted(of, 'chunk')}" if of else "waits for its turn"
+    told = f"{done:,} of {count(of, 'chunk')}" if of else "waits for its turn"
     button = f'<button class="rc-quiet" data-rc="{STOP}" data-rc-value="{escape(str(one["id"]))}">Stop</button>'
     share = done / of if of else 0.0
     return (

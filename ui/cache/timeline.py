@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ui.documents.amounts import counted
+from app.client.amounts import count
 
 Record = Mapping[str, Any]
 
@@ -144,7 +144,7 @@ def _told(one: Column, period: Period, where: tzinfo) -> str:
     if not one.answers and not one.known:
         return f"{moment}: no answers"
     rate = "" if one.hit_rate is None else f", hit rate {one.hit_rate:.0%}"
-    parts = [f"{counted(one.answers, 'answer')}{rate}"]
+    parts = [f"{count(one.answers, 'answer')}{rate}"]
     parts.append(f"{one.reused:,} tokens reused, {one.repaired:,} repaired, {one.computed:,} computed")
     if one.known:
         parts.append(f"{one.estimated:+,.1f} s estimated, {one.measured:+,.1f} s measured")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from app.client.amounts import count
 from app.client.answers import ServedCitation
 from ui.chat.marked import Mark, rendered_with
 from ui.markup import escape
@@ -76,7 +77,7 @@ def _told(support: Sequence[tuple[int, int, int | None]]) -> str:
     unsaid = sum(cited is None for _, _, cited in support)
     if not unsaid:
         return ""
-    told = "One sentence" if unsaid == 1 else f"{unsaid} sentences"
+    told = "One sentence" if unsaid == 1 else count(unsaid, "sentence")
     return f'<p class="rc-unsaid"><span class="rc-unsupported">{told}</span>: no passage found that says this</p>'
 
 

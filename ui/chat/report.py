@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.client.amounts import count
 from app.client.answers import ServedCitation
 from ui.markup import escape
 
@@ -78,13 +79,9 @@ def _why(chunk: Values) -> str:
 def _legend(chunks: Sequence[Values]) -> list[str]:
     counted = Counter(str(one.get("tier")) for one in chunks)
     return [
-        f'<i class="rc-tier rc-tier-{_known(tier)}"></i>{n} {_plural(n)}: {escape(_name(tier))}'
+        f'<i class="rc-tier rc-tier-{_known(tier)}"></i>{count(n, "passage")}: {escape(_name(tier))}'
         for tier, n in counted.most_common()
     ]
-
-
-def _plural(n: int) -> str:
-    return "passage" if n == 1 else "passages"
 
 
 def _tokens(chunks: Sequence[Values], total: int) -> list[str]:

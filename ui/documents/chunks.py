@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ui.documents.amounts import counted
+from app.client.amounts import count
 from ui.markup import escape
 
 WINDOW = 40_000  # characters that are shown at once, and the rest of the last chunk
@@ -51,7 +51,7 @@ def _pieces(text: str, chunks: Sequence[Chunk], window: tuple[int, int]) -> Iter
 
 def described(number: int, chunk: Chunk) -> str:
     """For whoever points at it."""
-    parts = [f"Chunk {number + 1}", counted(int(chunk["tokens"]), "token")]
+    parts = [f"Chunk {number + 1}", count(int(chunk["tokens"]), "token")]
     if heading := " › ".join(str(one) for one in chunk.get("heading", ())):
         parts.append(heading)
     if pages := [str(one) for one in chunk.get("pages", ())]:

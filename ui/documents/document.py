@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from app.client import library
+from app.client.amounts import count, size
 from app.client.answers import number
 from app.client.connection import ServerConnection, ServerError
 from ui.bridge import Action
-from ui.documents.amounts import counted, size
 from ui.documents.chunks import coloured, windows
 from ui.documents.sending import forbidden, replacement
 from ui.markup import escape, label, refusal
@@ -58,8 +58,8 @@ def _leave() -> None:
 def _head(found: Mapping[str, Any]) -> None:
     title = str(found["title"] or found["name"])
     cached = sum(one["cached"] is True for one in found["chunks"])
-    chunks = counted(len(found["chunks"]), "chunk")
-    tokens = counted(sum(one["tokens"] for one in found["chunks"]), "token")
+    chunks = count(len(found["chunks"]), "chunk")
+    tokens = count(sum(one["tokens"] for one in found["chunks"]), "token")
     facts = [
         size(found["bytes"]),
         tokens,
@@ -82,7 +82,7 @@ def _changes(connection: ServerConnection, collection: str, found: Mapping[str, 
                 )
                 replacement(connection, collection, name)
         with st.popover("Delete", icon=":material/delete:"):
-            chunks = counted(len(found["chunks"]), "chunk")
+            chunks = count(len(found["chunks"]), "chunk")
             goes = (
                 f"It goes with its {chunks} and their KV, as far as no other document has the same text. Answers that"
             )
@@ -97,7 +97,7 @@ def _delete(connection: ServerConnection, collection: str, found: Mapping[str, A
     except ServerError as error:
         st.html(refusal(str(error)))
         return
-    went = f"{counted(gone['chunks'], 'chunk')} and {gone['kv_variants']:,} pieces of KV went with it"
+    went = f"{count(gone['chunks'], 'chunk')} and {gone['kv_variants']:,} pieces of KV went with it"
     st.session_state[TOLD] = f"{label(str(found['name']))} is deleted: {went}."
     _leave()
 

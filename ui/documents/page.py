@@ -8,12 +8,12 @@ from typing import Any
 import streamlit as st
 
 from app.client import library
+from app.client.amounts import count, size
 from app.client.answers import number
 from app.client.connection import ServerConnection, ServerError
 from ui import access
 from ui.bridge import Action
 from ui.documents import document, progress
-from ui.documents.amounts import counted, size
 from ui.documents.document import DOCUMENT, TOLD
 from ui.documents.sending import FIRST, forbidden, offer, refused
 from ui.markup import escape, refusal
@@ -129,11 +129,11 @@ def _offer_questions(collection: str) -> None:
 
 def _facts(connection: ServerConnection, card: Mapping[str, Any]) -> None:
     share = library.cache_shares(connection).get(str(card["name"]), {})
-    facts = [counted(card["documents"], "document"), counted(card["chunks"], "chunk"), counted(card["tokens"], "token")]
+    facts = [count(card["documents"], "document"), count(card["chunks"], "chunk"), count(card["tokens"], "token")]
     facts.append(f"{size(card['bytes'])} of files")
     if share:
         facts.append(
-            f"KV of {share['cached']:,} of {counted(share['chunks'], 'chunk')}, {size(share['bytes'])} on the disk"
+            f"KV of {share['cached']:,} of {count(share['chunks'], 'chunk')}, {size(share['bytes'])} on the disk"
         )
     if card["failed"]:
         facts.append(f"{card['failed']:,} of them failed")
@@ -184,7 +184,7 @@ def _row(one: Mapping[str, Any]) -> str:
 
 def _delete_collection(connection: ServerConnection, card: Mapping[str, Any]) -> None:
     with st.popover("Delete the collection", icon=":material/delete:"):
-        goes = f"{counted(card['documents'], 'document')}, {counted(card['chunks'], 'chunk')}, their KV, and all"
+        goes = f"{count(card['documents'], 'document')}, {count(card['chunks'], 'chunk')}, their KV, and all"
         st.html(f'<p class="rc-hint">{goes} conversations about them go for good.</p>')
         # A click that comes when another one has been deleted meanwhile, and the page shows the next, is none on this.
         if not st.button("Delete it all", type="primary", key=f"delete-{card['name']}-{card['created']}"):

@@ -9,9 +9,9 @@ from typing import Any
 import streamlit as st
 
 from app.client import library
+from app.client.amounts import count, duration, size
 from app.client.connection import ServerConnection, ServerError
 from ui.bridge import Action
-from ui.documents.amounts import counted, duration, size
 from ui.markup import escape, label, refusal
 
 Job = Mapping[str, Any]
@@ -99,7 +99,7 @@ def jobs_line(jobs: Sequence[Job]) -> str:
     order = {"failed": 0, "running": 1, "cancelled": 2, "queued": 3, "done": 4}
     ranked = sorted(jobs, key=lambda one: order.get(one["state"], 5))
     rest = len(ranked) - MOST
-    more = f'<p class="rc-hint">… and {counted(rest, "more file")}</p>' if rest > 0 else ""
+    more = f'<p class="rc-hint">… and {count(rest, "more file")}</p>' if rest > 0 else ""
     return f'<div class="rc-jobs" role="list">{"".join(map(row, ranked[:MOST]))}{more}</div>'
 
 
@@ -145,7 +145,7 @@ def _steps(job: Job) -> str:
 def _step(told_name: str, name: str, stages: Mapping[str, tuple[int, int]], state: str) -> str:
     did, of = stages.get(name, (0, 0))
     if state == "rc-done":
-        return f"✓ {told_name}" + (f" · {counted(of, 'chunk')}" if name == "split" else "")
+        return f"✓ {told_name}" + (f" · {count(of, 'chunk')}" if name == "split" else "")
     return f"{told_name} {did:,} of {of:,}" if of and name != "read" else told_name
 
 
@@ -187,4 +187,4 @@ def outcome(jobs: Sequence[Job]) -> str:
         return ""
     if len(done) == 1:
         return f"{label(str(done[0]['name']))} is in."
-    return f"{counted(len(done), 'document')} are in."
+    return f"{count(len(done), 'document')} are in."

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.output import count, plain, size, table, width
+from app.cli.output import plain, table, width
+from app.client.amounts import count, size
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Run, make_run

@@ -84,7 +84,7 @@ def test_memory_above_the_bound_is_told_and_costs_one_file(tmp_path: Path) -> No
     path.write_text("[" + "[],[{}]," * 6_000_000 + "1]")
     outcome = read(path, ParseLimits(max_memory=LEAST_MEMORY // 2))
     assert isinstance(outcome, Unread)
-    assert "needs more memory to be read than the 537 MB that it may take: split it" in outcome.reason
+    assert "needs more memory to be read than the 512.0 MiB that it may take: split it" in outcome.reason
 
 
 def test_time_above_the_bound_ends_a_process_that_nobody_waits_for() -> None:

@@ -50,7 +50,7 @@ def test_it_is_told_before_the_disk_is_too_small(
     )
     with pytest.raises(IngestError, match="is nearly full"):
         run.run([docs])
-    assert "GiB free: the ingest will stop" in told[0]
+    assert "MiB free: the ingest will stop" in told[0]
 
 
 def test_it_stops_before_the_disk_is_full_and_goes_on_later(

@@ -157,14 +157,14 @@ def test_archives_cut_short(tmp_path: Path) -> None:
 
 
 def test_bombs_are_not_expanded(tmp_path: Path) -> None:
-    limits = ParseLimits(max_expanded_bytes=3_000_000, max_xml_bytes=1_000_000)
+    limits = ParseLimits(max_expanded_bytes=3 << 20, max_xml_bytes=1 << 20)
     markup = write_docx(tmp_path / "a.docx", [("Normal", "x" * 2_000_000)])
     assert markup.stat().st_size < 10_000
-    refused(markup, "expands to 2.0 MB of markup, more than the limit of 1.0 MB", limits=limits)
+    refused(markup, "expands to 1.9 MiB of markup, more than the limit of 1.0 MiB", limits=limits)
     image = write_docx(tmp_path / "b.docx", [("Normal", "x")])
     with zipfile.ZipFile(image, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/media/a.png", bytes(5_000_000))
-    refused(image, "expands to 5.0 MB in all", limits=limits)
+    refused(image, "expands to 4.8 MiB in all", limits=limits)
     assert load(image).text == "x"
     # The rows of a workbook are streamed, so only the limit of all of it holds for them.
     rows = write_xlsx(tmp_path / "c.xlsx", {"S": [["x" * 30_000]] * 50})
@@ -220,7 +220,7 @@ def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
 
 def test_a_file_above_the_limit(tmp_path: Path) -> None:
     path = written(tmp_path / "a.txt", b"word " * 400_000)
-    refused(path, "has 2.0 MB, more than the limit of 1.0 MB", limits=ParseLimits(max_bytes=1_000_000))
+    refused(path, "has 1.9 MiB, more than the limit of 1.0 MiB", limits=ParseLimits(max_bytes=1 << 20))
     assert len(load(path, ParseLimits(max_bytes=2_000_000)).text) == 2_000_000
     with pytest.raises(ConfigError, match="max_bytes=0"):
         ParseLimits(max_bytes=0)

@@ -165,7 +165,7 @@ def test_styles_of_a_workbook_are_read_as_a_tree(tmp_path: Path) -> None:
     path = write_xlsx(tmp_path / "a.xlsx", {"S": [["a"]]})
     parts = parts_of(path)
     write_zip(path, parts | {"xl/styles.xml": b"<styleSheet>" + b"<x/>" * 300_000 + b"</styleSheet>"})
-    refused(path, "expands to 1.2 MB of markup", ParseLimits(max_xml_bytes=1_000_000))
+    refused(path, "expands to 1.2 MiB of markup", ParseLimits(max_xml_bytes=1 << 20))
 
 
 def test_many_pages(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ui.documents.amounts import counted, duration, size
+from app.client.amounts import count, duration, size
 from ui.documents.progress import MOST, jobs_line, outcome, progress_share, row, shown_jobs
 
 HOSTILE = '<img src="//evil.example/x.png">"\'`**b**'
@@ -67,6 +67,6 @@ def test_the_end_is_told_when_nothing_is_on_its_way() -> None:
 
 
 def test_amounts_as_people_say_them() -> None:
-    assert [size(one) for one in (0, 999, 1500, 250_000, 86_600_000)] == ["0 B", "999 B", "1.5 KB", "250 KB", "86.6 MB"]
+    assert [size(one) for one in (0, 999, 1500, 86_600_000)] == ["0 B", "999 B", "1.5 KiB", "82.6 MiB"]
     assert [duration(one) for one in (0.2, 48, 600, 7200)] == ["1 s", "48 s", "10 min", "2.0 h"]
-    assert [counted(one, "chunk") for one in (1, 1200)] == ["1 chunk", "1,200 chunks"]
+    assert [count(one, "chunk") for one in (1, 1200)] == ["1 chunk", "1,200 chunks"]
