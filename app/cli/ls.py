@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.flags import Json, configured
-from app.cli.output import fields, plain, print_json, table
+from app.cli.listing import show_collections, show_documents
+from app.cli.output import fields
 from app.cli.served import ls_of_server
-from app.client.amounts import count, size
 from app.compose import opened
 from app.library.catalog.records import Listed
 from app.library.inspection import Summary, summaries
@@ -28,15 +28,11 @@ def ls(
     """List the collections, or the documents of one."""
     with opened(settings, looking=True) as (library, models):
         if collection is None and not failed:
-            found = summaries(library, models)
-            print_json({"collections": [_summary(one) for one in found]}) if as_json else _tell_collections(found)
+            show_collections([_summary(one) for one in summaries(library, models)], as_json)
             return
         chosen = library.catalog.collections.get(settings.collection)
         documents = library.catalog.documents.listed(chosen, "failed" if failed else None)
-    if as_json:
-        print_json({"collection": settings.collection, "documents": [_listed(one) for one in documents]})
-    else:
-        _tell_documents(documents, settings.collection, failed)
+    show_documents([_listed(one) for one in documents], settings.collection, failed, as_json)
 
 
 def _summary(summary: Summary) -> dict[str, Any]:
@@ -58,50 +54,3 @@ def _listed(one: Listed) -> dict[str, Any]:
         "bytes": document.size,
         "updated": document.updated.isoformat(),
     }
-
-
-def _tell_collections(found: list[Summary]) -> None:
-    if not found:
-        print("no collections yet: `ragcache ingest PATH` makes one")
-        return
-    titles = ("collection", "documents", "failed", "chunks", "tokens", "size", "KV", "embedder")
-    rows = [
-        (
-            one.collection.name,
-            f"{one.totals.documents:,}",
-            f"{one.totals.failed:,}",
-            f"{one.totals.chunks:,}",
-            f"{one.totals.tokens:,}",
-            size(one.totals.nbytes),
-            size(one.kv_bytes),
-            one.collection.embedder,
-        )
-        for one in found
-    ]
-    print(table(titles, rows, right=titles[1:-1]))
-
-
-def _tell_documents(documents: list[Listed], collection: str, failed: bool) -> None:
-    if not documents:
-        print(f"no {'failed ' if failed else ''}documents in {plain(collection)}")
-        return
-    if failed:
-        rows = [(one.document.id, one.document.attempts, one.document.source, one.document.error) for one in documents]
-        print(table(("id", "tries", "source", "reason"), rows, right=("id", "tries")))
-        return
-    titles = ("id", "state", "chunks", "tokens", "pages", "source")
-    lines = [
-        (
-            one.document.id,
-            one.document.state,
-            f"{one.chunks:,}",
-            f"{one.tokens:,}",
-            one.pages or "",
-            one.document.source,
-        )
-        for one in documents
-    ]
-    print(table(titles, lines, right=("id", "chunks", "tokens", "pages")))
-    bad = sum(one.document.state == "failed" for one in documents)
-    more = f", {bad:,} of them failed: `ragcache ls -c {plain(collection)} --failed` tells why" if bad else ""
-    print(f"\n{count(len(documents), 'document')}{more}")

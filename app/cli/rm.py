@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Annotated, Any, Protocol
 
 import typer
 
 from app.cli.flags import CacheDir, DataDir, Json, Server, configure, of_server
 from app.cli.output import plain, print_json
-from app.cli.served import rm_of_server
-from app.client.amounts import count
+from app.cli.served import ServedCollection
 from app.client.address import find_server
+from app.client.amounts import count
 from app.compose import opened
-from app.library.catalog import Catalog
-from app.library.catalog.records import Collection, Document
+from app.library import Library
+from app.library.catalog.records import Collection
 from app.library.inspection import find_document
 from app.library.removal import remove_collection, remove_documents
+from app.models import Models
 
 _SHOWN = 20  # documents that are named in the question
 
@@ -41,51 +43,97 @@ def rm(
     named_server = find_server(server)
     if named_server is not None:
         of_server(named_server, {"data_dir": data_dir, "cache_dir": cache_dir})
-        rm_of_server(named_server, collection, documents or (), lambda what: _confirm(what, yes), dry_run, as_json)
+        _delete(ServedCollection(named_server, collection), documents or (), yes, dry_run, as_json)
         return
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
     with opened(settings, looking=dry_run) as (library, models):
         chosen = library.catalog.collections.get(collection)
-        if dry_run:
-            named = [find_document(library.catalog, one, chosen)[1] for one in documents or ()]
-            _rehearse(library.catalog, chosen, named, as_json)
-            return
-        if everything:
-            totals = library.catalog.collections.totals(chosen)
-            _confirm(f"collection {plain(chosen.name)} with {count(totals.documents, 'document')}", yes)
-            removal = remove_collection(library, models, chosen)
-        else:
-            found = [find_document(library.catalog, named, chosen)[1] for named in documents or ()]
-            unique = {document.id: document for document in found}
-            _confirm(_listed(list(unique.values()), plain(chosen.name)), yes)
-            removal = remove_documents(library, models, chosen, list(unique))
-    if as_json:
-        print_json({"collection": chosen.name, **vars(removal), "collection_deleted": everything})
+        _delete(_OwnCollection(library, models, chosen), documents or (), yes, dry_run, as_json)
+
+
+class DeletedFrom(Protocol):
+    """A collection of this machine, or of a server. What goes is told as JSON has it; None is not known."""
+
+    @property
+    def collection(self) -> str: ...
+    @property
+    def where(self) -> str: ...  # behind its name; "" for this machine
+    def size(self) -> int: ...  # in documents
+
+    def documents(self, named: Sequence[str]) -> Mapping[int, str]:
+        """Names by ids, of all where none are named. Raises NotFound."""
+
+    def chunks(self) -> int:
+        """Of the documents that were told last."""
+
+    def remove(self, ids: Sequence[int]) -> Mapping[str, int | None]: ...
+    def remove_all(self) -> Mapping[str, int | None]: ...
+
+
+class _OwnCollection:
+    where = ""
+
+    def __init__(self, library: Library, models: Models, collection: Collection):
+        self.collection = collection.name
+        self._library, self._models, self._chosen = library, models, collection
+        self._found: dict[int, str] = {}
+
+    def size(self) -> int:
+        return self._library.catalog.collections.totals(self._chosen).documents
+
+    def documents(self, named: Sequence[str]) -> dict[int, str]:
+        catalog = self._library.catalog
+        found = [find_document(catalog, one, self._chosen)[1] for one in named] or catalog.documents.all(self._chosen)
+        self._found = {document.id: document.source for document in found}
+        return self._found
+
+    def chunks(self) -> int:
+        listed = self._library.catalog.documents.listed(self._chosen)
+        return sum(one.chunks for one in listed if one.document.id in self._found)
+
+    def remove(self, ids: Sequence[int]) -> dict[str, int | None]:
+        return vars(remove_documents(self._library, self._models, self._chosen, ids))
+
+    def remove_all(self) -> dict[str, int | None]:
+        return vars(remove_collection(self._library, self._models, self._chosen))
+
+
+def _delete(source: DeletedFrom, named: Sequence[str], yes: bool, dry_run: bool, as_json: bool) -> None:
+    """The whole collection where no documents are named."""
+    told = {"collection": source.collection, "collection_deleted": not named}
+    what = "" if named else f"collection {plain(source.collection)}: "
+    if dry_run:
+        _rehearse(source, source.documents(named), told, what, as_json)
         return
-    what = f"collection {plain(chosen.name)}: " if everything else ""
-    print(
-        f"deleted {what}{count(removal.documents, 'document')}, {count(removal.chunks, 'chunk')}, "
-        f"{count(removal.kv_variants, 'KV variant')}"
-    )
-
-
-def _rehearse(catalog: Catalog, collection: Collection, named: Sequence[Document], as_json: bool) -> None:
-    """Of a whole collection where no documents are named."""
-    chosen = {document.id: document for document in named or catalog.documents.all(collection)}
-    chunks = sum(one.chunks for one in catalog.documents.listed(collection) if one.document.id in chosen)
+    if named:
+        documents = source.documents(named)
+        _confirm(_listed(documents, f"{plain(source.collection)}{source.where}"), yes)
+        gone = source.remove(list(documents))
+    else:
+        _confirm(f"collection {plain(source.collection)}{source.where} with {count(source.size(), 'document')}", yes)
+        gone = source.remove_all()
     if as_json:
-        sources = [document.source for document in chosen.values()]
-        told = {"collection": collection.name, "dry_run": True, "documents": len(chosen), "chunks": chunks}
-        print_json(told | {"collection_deleted": not named, "sources": sources})
+        print_json({**told, **gone})
         return
-    for document in chosen.values():
-        print(f"would delete {document.id}  {plain(document.source)}")
-    what = f"collection {plain(collection.name)}: " if not named else ""
-    print(f"would delete {what}{count(len(chosen), 'document')}, {count(chunks, 'chunk')}, and their KV")
+    nouns = {"documents": "document", "chunks": "chunk", "kv_variants": "KV variant"}
+    print(f"deleted {what}{', '.join(count(n, nouns[name]) for name, n in gone.items() if n is not None)}")
 
 
-def _listed(documents: Sequence[Document], collection: str) -> str:
-    lines = [f"  {document.id}  {plain(document.source)}" for document in documents[:_SHOWN]]
+def _rehearse(
+    source: DeletedFrom, documents: Mapping[int, str], told: dict[str, Any], what: str, as_json: bool
+) -> None:
+    chunks = source.chunks()
+    if as_json:
+        sources = list(documents.values())
+        print_json(told | {"dry_run": True, "documents": len(documents), "chunks": chunks, "sources": sources})
+        return
+    for number, name in documents.items():
+        print(f"would delete {number}  {plain(name)}")
+    print(f"would delete {what}{count(len(documents), 'document')}, {count(chunks, 'chunk')}, and their KV")
+
+
+def _listed(documents: Mapping[int, str], collection: str) -> str:
+    lines = [f"  {number}  {plain(name)}" for number, name in islice(documents.items(), _SHOWN)]
     more = [f"  … and {len(documents) - _SHOWN:,} more"] if len(documents) > _SHOWN else []
     return "\n".join([f"{count(len(documents), 'document')} of {collection}", *lines, *more, ""])
 

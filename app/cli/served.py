@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from app.cli.flags import of_server
-from app.cli.output import plain, print_json, table
-from app.client.amounts import count, size
+from app.cli.listing import show_collections, show_documents
+from app.cli.output import plain
 from app.client import files
 from app.client.address import NamedServer
 from app.client.connection import ServerConnection, ServerError
@@ -87,78 +87,52 @@ def ls_of_server(server: NamedServer, collection: str | None, failed: bool, as_j
     of_server(server, flags)
     connection = ServerConnection(server)
     if collection is None and not failed:
-        found = files.collections(connection)
-        if as_json:
-            print_json({"collections": [_collection(one) for one in found]})
-        else:
-            _tell_collections(found)
+        show_collections([_collection(one) for one in files.collections(connection)], as_json)
         return
     chosen = collection or server.collection
     documents = files.documents(connection, chosen, failed)
-    if as_json:
-        print_json({"collection": chosen, "documents": [_document(one) for one in documents]})
-    elif not documents:
-        print(f"no {'failed ' if failed else ''}documents in {plain(chosen)}")
-    elif failed:
-        rows = [(one["id"], one["name"], one["error"] or "") for one in documents]
-        print(table(("id", "name", "reason"), rows, right=("id",)))
-    else:
-        _tell_documents(documents, chosen)
+    show_documents([_document(one) for one in documents], chosen, failed, as_json)
 
 
-def rm_of_server(
-    server: NamedServer,
-    collection: str,
-    documents: Sequence[str],
-    confirm: Callable[[str], None],
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """The whole collection where no documents are named. `confirm` raises where it is not to be."""
-    connection = ServerConnection(server)
-    told = {"collection": collection, "collection_deleted": not documents}
-    chosen = [_named(connection, one, collection) for one in documents]
-    unique = {one["id"]: one for one in chosen}
-    if dry_run:
-        _tell_chosen(list(unique.values()) if documents else files.documents(connection, collection), told, as_json)
-        return
-    if documents:
-        number = len(unique)
-        lines = [f"  {number}  {plain(one['name'])}" for number, one in unique.items()]
-        confirm("\n".join([f"{count(number, 'document')} of {plain(collection)} on {server.url}", *lines, ""]))
-        gone = [files.delete_document(connection, collection, document_id) for document_id in unique]
-    else:
-        number = files.collection_card(connection, collection)["documents"]
-        confirm(f"collection {plain(collection)} on {server.url} with {count(number, 'document')}")
-        gone = [files.delete_collection(connection, collection)]
+class ServedCollection:
+    """Deleted from, as `rm` deletes."""
+
+    def __init__(self, server: NamedServer, collection: str):
+        self.collection, self.where = collection, f" on {server.url}"
+        self._connection = ServerConnection(server)
+        self._found: dict[int, dict[str, Any]] = {}
+
+    def size(self) -> int:
+        return int(files.collection_card(self._connection, self.collection)["documents"])
+
+    def documents(self, named: Sequence[str]) -> dict[int, str]:
+        found = map(self._named, named) if named else files.documents(self._connection, self.collection)
+        self._found = {one["id"]: one for one in found}
+        return {number: one["name"] for number, one in self._found.items()}
+
+    def chunks(self) -> int:
+        return sum(one["chunks"] for one in self._found.values())
+
+    def remove(self, ids: Sequence[int]) -> dict[str, int | None]:
+        gone = [files.delete_document(self._connection, self.collection, number) for number in ids]
+        return _gone(len(ids), gone)
+
+    def remove_all(self) -> dict[str, int | None]:
+        documents = self.size()
+        return _gone(documents, [files.delete_collection(self._connection, self.collection)])
+
+    def _named(self, name: str) -> dict[str, Any]:
+        found = files.find_document(self._connection, self.collection, name)
+        if found is None:
+            told = f"`ragcache ls -c {plain(self.collection)}` lists them"
+            raise NotFound(f"no document {name!r} in {self.collection!r}: {told}")
+        return found
+
+
+def _gone(documents: int, gone: Sequence[dict[str, Any]]) -> dict[str, int | None]:
     chunks, variants = (sum(one[name] for one in gone) for name in ("chunks", "kv_variants"))
     known = all(one["kv_told"] for one in gone)
-    if as_json:
-        print_json(told | {"documents": number, "chunks": chunks, "kv_variants": variants if known else None})
-        return
-    kv = f", {count(variants, 'KV variant')}" if known else ""
-    print(
-        f"deleted {'' if documents else f'collection {plain(collection)}: '}{count(number, 'document')}, "
-        f"{count(chunks, 'chunk')}{kv}"
-    )
-
-
-def _tell_chosen(documents: Sequence[dict[str, Any]], told: dict[str, Any], as_json: bool) -> None:
-    chunks = sum(one["chunks"] for one in documents)
-    if as_json:
-        sources = [one["name"] for one in documents]
-        print_json(told | {"dry_run": True, "documents": len(documents), "chunks": chunks, "sources": sources})
-        return
-    for one in documents:
-        print(f"would delete {one['id']}  {plain(one['name'])}")
-    print(f"would delete {count(len(documents), 'document')}, {count(chunks, 'chunk')}, and their KV")
-
-
-def _named(connection: ServerConnection, name: str, collection: str) -> dict[str, Any]:
-    found = files.find_document(connection, collection, name)
-    if found is None:
-        raise NotFound(f"no document {name!r} in {collection!r}: `ragcache ls -c {plain(collection)}` lists them")
-    return found
+    return {"documents": documents, "chunks": chunks, "kv_variants": variants if known else None}
 
 
 def _collection(one: dict[str, Any]) -> dict[str, Any]:
@@ -178,25 +152,3 @@ def _moment(seconds: int) -> str:
         return datetime.fromtimestamp(seconds, UTC).isoformat()
     except (OverflowError, ValueError, OSError):
         return str(seconds)
-
-
-def _tell_collections(found: Sequence[dict[str, Any]]) -> None:
-    if not found:
-        print("no collections yet: `ragcache ingest PATH` makes one")
-        return
-    titles = ("collection", "documents", "failed", "chunks", "tokens", "size")
-    numbers = titles[1:-1]
-    rows = [(one["name"], *(f"{one[name]:,}" for name in numbers), size(one["bytes"])) for one in found]
-    print(table(titles, rows, right=titles[1:]))
-
-
-def _tell_documents(documents: Sequence[dict[str, Any]], collection: str) -> None:
-    titles = ("id", "state", "chunks", "tokens", "pages", "name")
-    rows = [
-        (one["id"], one["state"], f"{one['chunks']:,}", f"{one['tokens']:,}", one["pages"] or "", one["name"])
-        for one in documents
-    ]
-    print(table(titles, rows, right=("id", "chunks", "tokens", "pages")))
-    bad = sum(one["state"] == "failed" for one in documents)
-    more = f", {bad:,} of them failed: `ragcache ls -c {plain(collection)} --failed` tells why" if bad else ""
-    print(f"\n{count(len(documents), 'document')}{more}")
