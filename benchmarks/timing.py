@@ -18,11 +18,11 @@ from benchmarks.output import Row
 from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
 from ragcache.linking import make_linker
-from ragcache.report import COMPUTED, PREFIX, Report
+from ragcache.report import COMPUTED, FULL, PREFIX, Report
 from ragcache.store.findings import DISK, RAM
 from ragcache.types import Segment
 
-STOCK, FLOOR = ("stock", "full"), ("floor", "naive")  # case and linker
+STOCK, FLOOR = ("stock", FULL), ("floor", "naive")  # case and linker
 SERVED = ("served", "auto")  # as an application answers: chunks are linked only where that has been sooner
 EXACT = "exact"  # the case of what vLLM's own prefix cache holds
 TURN = "turn"  # that of a chat's second question

@@ -10,6 +10,7 @@ from typing import Any
 
 from ragcache.timeline import MOST, Stretch
 
+FULL = "full"  # the linker that uses no cache
 COMPUTED = "computed"  # the tier of a chunk that no tier had
 OTHER = "other"  # the System segment that a chunk's KV was computed behind, where it is not the prompt's
 OWN = ("plan", "load", "learn")  # stages that compute nothing with the model and move no KV

@@ -24,7 +24,7 @@ from app.models import Models
 from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking import make_linker
-from ragcache.linking.baselines import Full
+from ragcache.report import FULL
 from ragcache.types import Segment
 
 TRIED = (
@@ -32,7 +32,7 @@ TRIED = (
     *(f"auto:ratio={ratio}" for ratio in (0.02, 0.05, 0.1, 0.2, 0.4)),
     *(f"cci:alpha={alpha}" for alpha in (0.5, 1.0, 2.0)),
 )
-NOTHING = Full.name  # where none of them is near enough
+NOTHING = FULL  # where none of them is near enough
 QUESTIONS, FEWEST = 16, 6  # that are measured; of fewer, halves would be chance
 STEPS = 16  # tokens of an answer
 MOST_TOKENS = 60_000  # of prompts, in all

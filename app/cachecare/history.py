@@ -22,7 +22,7 @@ from app.library.catalog import Catalog
 from app.library.catalog.serving_records import CacheTally
 from app.models import Models
 from ragcache.rates import Rates, Work
-from ragcache.report import COMPUTED, PREFIX, Report
+from ragcache.report import COMPUTED, FULL, PREFIX, Report
 from ragcache.store.findings import BUCKET, DISK, RAM
 
 WRITE_S = 5.0
@@ -35,7 +35,6 @@ FIELDS: Mapping[str, str] = {
     PREFIX: "prefix",
     COMPUTED: "prefix",
 }
-UNCACHED = "full"  # the linker that uses no cache, so it tells nothing of it
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +93,7 @@ class CacheRecorder:
 
     def _answered(self, collection_id: int, finding_s: float, answer: Answer) -> Answer:
         report = answer.report
-        if report.linker == UNCACHED or not report.answer_tokens:
+        if report.linker == FULL or not report.answer_tokens:
             return answer
         saved = _estimated(report, finding_s, running_rates(self._models))
         tally = CacheTally(
@@ -118,7 +117,7 @@ class CacheRecorder:
         report = answer.report
         read = [one.get("chunk") for one in earlier.get("chunks", ())]
         alike = report.prompt_tokens == earlier.get("prompt_tokens") and [one.chunk for one in report.chunks] == read
-        alike = alike and earlier.get("linker") != UNCACHED
+        alike = alike and earlier.get("linker") != FULL
         first_s = earlier.get("ttft_s")
         if alike and report.answer_tokens and isinstance(first_s, float):
             self._count(collection_id, self._second(), CacheTally(compared=1, compared_s=report.ttft_s - first_s))

@@ -14,6 +14,7 @@ from app.client.address import NamedServer
 from app.client.answers import ask as ask_server
 from app.client.connection import ServerConnection
 from ragcache.errors import ConfigError
+from ragcache.report import FULL
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -103,4 +104,4 @@ def _chosen(no_cache: bool, greedy: bool, temperature: float | None) -> dict[str
     """Raises ConfigError where two flags contradict each other."""
     if greedy and temperature:
         raise ConfigError(f"--greedy is temperature 0, and --temperature says {temperature}: give one of them")
-    return ({"linker": "full"} if no_cache else {}) | ({"temperature": 0.0} if greedy else {})
+    return ({"linker": FULL} if no_cache else {}) | ({"temperature": 0.0} if greedy else {})

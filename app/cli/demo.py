@@ -14,7 +14,7 @@ from app.cli.flags import configured
 from app.models import Models
 from app.models.folders import resolve_embedder
 from app.settings import Settings
-from ragcache.report import COMPUTED
+from ragcache.report import COMPUTED, FULL
 from ragcache.store import KVStore
 from retriever.fingerprint import fingerprint
 
@@ -51,7 +51,7 @@ def run(settings: Settings) -> None:
             for piece in stream:
                 print(piece, end="", flush=True)
         print(flush=True)
-        without = answering.start(replace(request, linker="full", max_tokens=1)).answer.report
+        without = answering.start(replace(request, linker=FULL, max_tokens=1)).answer.report
         for citation in stream.answer.citations:
             print(f"[{citation.number}] {citation.place}")
         print(f"\n{report_line(stream.answer.report, without)}\n\n{NEXT}")
@@ -90,4 +90,4 @@ def warm_up(pipeline: RagPipeline, request: AnswerRequest) -> None:
         # Documents that were read with another model, or where there is no disk for KV, have none: an answer stores it.
         assert pipeline.answering.start(short).answer
         pipeline.settle()
-    assert answering.start(replace(short, linker="full")).answer
+    assert answering.start(replace(short, linker=FULL)).answer

@@ -18,6 +18,7 @@ from ragcache.engine.selfcheck import self_check
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking import make_linker
+from ragcache.report import FULL
 from ragcache.store import KVStore, open_store
 from ragcache.store.codec import open_codec
 from ragcache.store.eviction import open_orders
@@ -103,7 +104,7 @@ def _answers(settings: Settings, store: KVStore) -> tuple[bool, bool, str]:
         system, chunk, question = model.template.system(), model.template.chunk(PASSAGE), model.template.question(ASKED)
         list(cache.ingest(system, [chunk]))
         segments = (system, chunk, question)
-        without, linked = (cache.generate(segments, max_tokens=1, linker=linker) for linker in ("full", "naive"))
+        without, linked = (cache.generate(segments, max_tokens=1, linker=linker) for linker in (FULL, "naive"))
         same, spec = list(without) == list(linked), model.engine.spec
         where = f"{spec.dtype} on {spec.device}, context of {spec.max_tokens:,} tokens".removeprefix("torch.")
         return same, linked.report.reused == len(chunk), where

@@ -22,7 +22,7 @@ from app.library.tuning import tune as tuning
 from app.models import Models
 from app.settings import Settings, variable
 from ragcache.errors import ConfigError
-from ragcache.linking.baselines import Full
+from ragcache.report import FULL
 from retriever.balance import FEWEST_CHUNKS
 from retriever.searcher import HYBRID
 
@@ -105,7 +105,7 @@ def _told_aim(aimed: Aimed, dry_run: bool) -> str:
     if held is not None:
         figure = f"{measure} {held.kl:.4f}" if held.alike is None else f"{measure} {held.alike:.3f}"
         checked = f", {figure} on questions that had no part in the choice"
-    if aimed.linker == Full.name:
+    if aimed.linker == FULL:
         return f"{shown}\n\nnone reaches {aimed.target} by {by}{checked}: answers are computed in full"
     kept = "would answer" if dry_run else "answers"
     return f"{shown}\n\n`{aimed.linker}` {kept} the collection: {aimed.target} was asked for, by {by}{checked}"

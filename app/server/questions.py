@@ -32,6 +32,7 @@ from app.server.queueing import kept
 from app.server.redaction import SupportedSentence, redacted_notes, redacted_report
 from app.server.service import Service, Serving
 from app.settings import RetrievalMode
+from ragcache.report import FULL
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
 LONGEST_QUESTION = 200_000  # characters
@@ -39,7 +40,6 @@ LARGEST = 2**31 - 1
 MOST_MESSAGES = 2000  # of a conversation, which a client is told whole
 Named = Annotated[str, Field(max_length=5000)]  # as files may be
 Beginning = Callable[[Callable[[], None]], ServedAnswer]
-FULL = "full"  # the linker that uses no cache
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}}
 
 

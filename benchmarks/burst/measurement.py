@@ -38,7 +38,7 @@ from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
 from ragcache.planning import plan_prompt
-from ragcache.report import Report
+from ragcache.report import FULL, Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment
@@ -102,7 +102,7 @@ class Burst:
         engine = parts.engine
         engine.use_store(disk)
         self._cache = vllm_cache(engine, disk, CONTEXT)
-        plain = median_ttft(interleaved({"full": self._computed}, options.rounds)["full"])
+        plain = median_ttft(interleaved({FULL: self._computed}, options.rounds)[FULL])
         plan = plan_prompt(self._segments, engine.spec.fingerprint, disk)
         self._nbytes = sum(chunk.candidates[0].info.nbytes for chunk in plan.chunks)
         self._seconds_per_byte = paper_seconds_per_byte(plain, engine.spec, engine.spec.kv_heads, chunks)
@@ -110,7 +110,7 @@ class Burst:
     def _computed(self) -> Report:
         """The cached request without its cache."""
         self._parts.engine.forget_prefixes()
-        return one_token(self._cache, self._segments, "full")
+        return one_token(self._cache, self._segments, FULL)
 
     def rows(self, speed: float) -> list[Row]:
         """Of all cases on a disk of so many Gbps of the paper."""

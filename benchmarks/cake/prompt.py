@@ -29,7 +29,7 @@ from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
 from ragcache.planning import first_address, plan_prompt
 from ragcache.policy import Rates, Terms, worthwhile
-from ragcache.report import COMPUTED, Report
+from ragcache.report import COMPUTED, FULL, Report
 from ragcache.store.base import KVStore
 from ragcache.store.entry import EntryReader
 from ragcache.store.findings import RAM
@@ -144,7 +144,7 @@ class ColdPrompt:
             loader = ToldLoader(loader, bytes_per_s, self.costs.linked)
         loader = QueuedLoader(loader) if wait else loader
         ending.callback(loader.close)
-        rates, linker = Rates() if mode == CAKE else None, "full" if mode == COMPUTE else self.linker
+        rates, linker = Rates() if mode == CAKE else None, FULL if mode == COMPUTE else self.linker
         cache = self._cache(loader, rates, self.store.ram if mode == FROM_RAM else None)
         return partial(self._asked, cache, linker, device, pace, wait)
 

@@ -36,7 +36,7 @@ from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
 from ragcache.planning import plan_prompt
-from ragcache.report import Report
+from ragcache.report import FULL, Report
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, Variant, VariantInfo
 
@@ -122,7 +122,7 @@ class VllmPrompt:
         self._cache, spec = vllm_cache(parts.engine, store.ram, CONTEXT), parts.engine.spec
         self._segments: list[Segment] = [parts.template.system(), *chunks, parts.template.question(QUESTION)]
         parts.engine.use_store(store.ram)
-        cases = {linker: partial(self._asked, linker) for linker in (options.linker, "full")}
+        cases = {linker: partial(self._asked, linker) for linker in (options.linker, FULL)}
         self._linked, plain = map(median_ttft, interleaved(cases, options.rounds).values())
         self._seconds_per_byte = paper_seconds_per_byte(plain, spec, spec.kv_heads, chunks)
         self.bits = stored_bits(store.folder, [info.key for info in self._infos()])
@@ -136,7 +136,7 @@ class VllmPrompt:
         self._parts.engine.use_store(self._store.disk)
         with ExitStack() as ending:
             cases = {preload: self._case(preload, bytes_per_s, ending) for preload in self._options.preload}
-            found = interleaved({**cases, COMPUTE: partial(self._asked, "full")}, self._options.rounds)
+            found = interleaved({**cases, COMPUTE: partial(self._asked, FULL)}, self._options.rounds)
         return [self._row(name, speed, found) for name in found]
 
     def _case(self, preload: str, bytes_per_s: float, ending: ExitStack) -> Case:
@@ -164,7 +164,7 @@ class VllmPrompt:
     def _queued(self, wait: float) -> Report:
         """Behind an answer that ends when it has waited so long; its first token counts from then."""
         self._parts.engine.forget_prefixes()
-        before = self._cache.generate(self._segments[-1:], max_tokens=max(self._options.tokens), linker="full")
+        before = self._cache.generate(self._segments[-1:], max_tokens=max(self._options.tokens), linker=FULL)
         next(iter(before))
         with ThreadPoolExecutor(1) as pool:
             asked = perf_counter()

@@ -19,6 +19,7 @@ from ragcache.engine.staging import Stage
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
 from ragcache.loader import Block
+from ragcache.report import FULL
 from ragcache.store import open_store
 from ragcache.store.memory import room
 from ragcache.types import Segment
@@ -129,7 +130,7 @@ def _compared(engine: TorchEngine, forward: Forward, seed: int) -> Iterator[Row]
     list(cache.ingest(system, document))
     known, mixed = document[: CONTEXT + 1], [document[place] for place in (3, 0, 5, 1)]
     cases: dict[str, tuple[str, Sequence[Segment]]] = {
-        "a plain prefill": ("full", mixed),
+        "a plain prefill": (FULL, mixed),
         "behind their own context": ("naive", known),
         "all repaired, by the question": ("query:ratio=1", mixed),
         "all repaired, by auto": ("auto:ratio=1", mixed),

@@ -23,12 +23,11 @@ from benchmarks.partial.unchanging import UnchangingStore
 from benchmarks.timing import paired
 from ragcache.cache import ChunkCache
 from ragcache.keeping import QUIET_S
-from ragcache.report import Report
+from ragcache.report import FULL, Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment
 
 DECODING = "beside"  # names of the threads that read the requests beside begin so
-STOCK = "full"
 STORY, ANSWER = "Tell a long story.", 512  # of a request beside: its question and its tokens; then the next one begins
 WARM_UPS = 3  # rounds that do not count: in them the predictions become this machine's
 
@@ -54,7 +53,7 @@ def decoding(cache: ChunkCache, segments: Sequence[Segment], requests: int) -> I
     def decode() -> None:
         waited = False
         while not stop.is_set():
-            with closing(cache.generate(segments, max_tokens=ANSWER, linker=STOCK)) as answer:
+            with closing(cache.generate(segments, max_tokens=ANSWER, linker=FULL)) as answer:
                 for _ in answer:
                     if not waited:
                         started.wait()
@@ -116,16 +115,16 @@ def _measure(
     pairs: dict[int, list[tuple[Report, Report]]] = {share: [] for share in shares}
     for turn in range(WARM_UPS + options.rounds):
         for share, store in shares.items():
-            order = (options.linker, STOCK) if turn % 2 else (STOCK, options.linker)
+            order = (options.linker, FULL) if turn % 2 else (FULL, options.linker)
             reports = {}
             for linker in order:
                 if beside == KEEPING:
-                    prompts.first_token(UnchangingStore(store), segments, linker, keep_missed=linker != STOCK)
+                    prompts.first_token(UnchangingStore(store), segments, linker, keep_missed=linker != FULL)
                     sleep(2 * QUIET_S)  # by then the capture has begun
                 reports[linker] = prompts.first_token(store, segments, linker)
                 prompts.parts.keeper.settle()
             if turn >= WARM_UPS:
-                pairs[share].append((reports[options.linker], reports[STOCK]))
+                pairs[share].append((reports[options.linker], reports[FULL]))
     return [_row(prompts.name, share, beside, measured, options.seed) for share, measured in pairs.items()]
 
 

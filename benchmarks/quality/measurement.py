@@ -27,10 +27,11 @@ from benchmarks.quality.prompts import Group, Prompt, PromptBuilder
 from benchmarks.quality.records import Partial, Record, settings_key
 from benchmarks.quality.shapes import SHAPES
 from benchmarks.quality.substitution import Substitute, Substitutions
-from benchmarks.quality.summary import FULL, INTERVALS, case_of, summarise
+from benchmarks.quality.summary import INTERVALS, case_of, summarise
 from benchmarks.timing import Case, interleaved
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
+from ragcache.report import FULL
 from splitter.base import Embed
 
 PLACED = "naive"  # the linker that repairs nothing of what is cached

@@ -12,10 +12,10 @@ from benchmarks.quality.baselines import Method
 from benchmarks.quality.metrics import estimate
 from benchmarks.quality.records import Record
 from ragcache.linking.base import Linker
+from ragcache.report import FULL
 
 ESTIMATED = ("kl", "kl_first", "agree", "rouge_l", "f1")  # with an interval each
 INTERVALS = tuple(f"{name}_{end}" for name in ESTIMATED for end in ("low", "high"))
-FULL = "full"  # the linker that all others are compared with
 
 
 def case_of(spec: str, method: Method, context: str) -> str:

@@ -16,7 +16,7 @@ from benchmarks.vllm_model import empty_store, outputs, vllm_cache
 from ragcache.cache import ChunkCache
 from ragcache.engine import TokenStream
 from ragcache.engine.vllm.requests import link_params
-from ragcache.report import Report
+from ragcache.report import FULL, Report
 from ragcache.store.findings import RAM
 from ragcache.types import Segment
 
@@ -29,7 +29,7 @@ class VllmAnswering(AnsweringEngine):
         self._stop = parts.engine.spec.eos | parts.template.stop
 
     def reference(self, segments: Sequence[Segment]) -> FullAnswer:
-        ids, logprobs = self._distributions(segments, "full", self._max_tokens, {}, stop_token_ids=sorted(self._stop))
+        ids, logprobs = self._distributions(segments, FULL, self._max_tokens, {}, stop_token_ids=sorted(self._stop))
         answer = tuple(token for token in ids if token not in self._stop)
         return FullAnswer(answer, self._template.decode(answer), logprobs)
 

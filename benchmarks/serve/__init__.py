@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.choices import one_of, parse_numbers, parse_positive, some_of
 from benchmarks.options import CHUNK_TOKENS, DATA, OF_SETTINGS, SEED, BenchOptions, option
 from ragcache.errors import ConfigError
+from ragcache.report import FULL
 
 CLOSED, RAGPULSE = ARRIVALS = ("closed", "ragpulse")
 
@@ -24,7 +25,7 @@ class ServeSystem:
 
 # What every other one is compared with stands last.
 SERVE_SYSTEMS: Mapping[str, ServeSystem] = {
-    "stock": ServeSystem({"kv": "off", "linker": "full"}, caches=False, apart=True),
+    "stock": ServeSystem({"kv": "off", "linker": FULL}, caches=False, apart=True),
     "prefix": ServeSystem(caches=False),
     "epic": ServeSystem({"linker": "first_tokens"}),
     "cacheblend": ServeSystem({"linker": "cacheblend"}),

@@ -26,7 +26,7 @@ from benchmarks.ttft import TtftBenchOptions
 from benchmarks.vllm_model import empty_store, one_token, open_vllm, outputs, vllm_cache
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.requests import link_params
-from ragcache.report import Report
+from ragcache.report import FULL, Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.store.findings import DISK, RAM
@@ -98,10 +98,10 @@ class Places:
 
 
 def _measure(places: Places, segments: Sequence[Segment], options: TtftBenchOptions) -> list[Row]:
-    names = [STOCK, (EXACT, "full"), FLOOR, *((place, spec) for place in (RAM, DISK) for spec in options.linkers)]
+    names = [STOCK, (EXACT, FULL), FLOOR, *((place, spec) for place in (RAM, DISK) for spec in options.linkers)]
     cases: dict[tuple[str, str], Case] = {
         (place, spec): partial(places.first_token, place, segments, spec) for place, spec in names
     }
-    turns = [(TURN, spec) for spec in ("full", *options.linkers)]
+    turns = [(TURN, spec) for spec in (FULL, *options.linkers)]
     cases |= {(place, spec): partial(places.second_turn, segments, spec) for place, spec in turns}
-    return measured_rows(cases, {STOCK, (EXACT, "full"), *turns}, options.rounds, options.beside)
+    return measured_rows(cases, {STOCK, (EXACT, FULL), *turns}, options.rounds, options.beside)

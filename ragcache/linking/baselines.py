@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, share, tokens_of, top, union
+from ragcache.report import FULL
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Naive(Linker):
 class Full(Linker):
     """The null strategy: recompute everything. Fallback and oracle."""
 
-    name: ClassVar[str] = "full"
+    name: ClassVar[str] = FULL
     recompute_all: ClassVar[bool] = True
 
     def select(self, prompt: LinkedPrompt) -> Positions:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.errors import CatalogError, NotFound
 
-FULL = "its disk is full. Free some space and try again: nothing is lost"
+DISK_FULL = "its disk is full. Free some space and try again: nothing is lost"
 READ_ONLY = "it cannot be written. Make the file and its folder writable, or choose another with RAGCACHE_DATA_DIR"
 LATER = "Try again when that is done"
 LOCKED = f"another process keeps it locked. {LATER}"
@@ -25,7 +25,7 @@ DAMAGE = (zlib.error, JSONDecodeError, UnicodeDecodeError)  # of values that no 
 # By the primary name of the result code; the extended ones start with it.
 SQLITE: Mapping[str, str] = {
     "SQLITE_NOTADB": "this file is no SQLite database. Move it away, or choose another with RAGCACHE_DATABASE_URL",
-    "SQLITE_FULL": FULL,
+    "SQLITE_FULL": DISK_FULL,
     "SQLITE_BUSY": LOCKED,
     "SQLITE_LOCKED": LOCKED,
     "SQLITE_READONLY": READ_ONLY,
@@ -45,7 +45,7 @@ POSTGRESQL: Mapping[str, str] = {
     "42501": RIGHTS,
     "25006": "it is read-only. Name the primary server in RAGCACHE_DATABASE_URL",
     "23503": GONE,
-    "53100": FULL,
+    "53100": DISK_FULL,
     "53300": "the server has no connection left. Close some, or raise its max_connections",
     "40P01": LOCKED,
     "55P03": LOCKED,
@@ -118,7 +118,7 @@ def _of_postgresql(error: Exception) -> list[str]:
 
 def _of_system(error: OSError) -> list[str]:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return [FULL]
+        return [DISK_FULL]
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return [READ_ONLY]
     return []

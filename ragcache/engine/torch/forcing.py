@@ -17,7 +17,7 @@ from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
 from ragcache.linking.baselines import Full
 from ragcache.planning import plan_prompt
-from ragcache.report import Report
+from ragcache.report import FULL, Report
 from ragcache.types import Segment
 
 
@@ -49,7 +49,7 @@ class ForcedAnswers:
         buffer = engine.buffer(len(plan.ids) + self.max_tokens, apart=True)
         engine.compute_patiently(plan.ids[:last], range(last), buffer, pause=pause)
         logits = engine.logits(engine.compute(plan.ids[last:], [last], buffer))[0]
-        report = Report(Full.name, last + 1, plan.question, last + 1 - plan.question)
+        report = Report(FULL, last + 1, plan.question, last + 1 - plan.question)
         return Prefilled(plan, buffer, logits, report, last + 1)
 
     def free(self, prefilled: Prefilled, logits: torch.Tensor, start: int = 0) -> tuple[int, ...]:
