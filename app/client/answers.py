@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from app.captions import place
-from app.client.connection import ServerConnection, ServerError, ServerEvent
+from app.client.connection import COLLECTIONS, ServerConnection, ServerError, ServerEvent
+from app.client.conversations import FollowedAnswer, take
 from ragcache.report import ChunkReport, Report
 
 LARGEST = 2**53  # of a number in JSON
@@ -75,7 +76,8 @@ class ServedStream:
         self._body = body
         self._open = ExitStack()
         self._texts: list[str] = []
-        self._about: Mapping[str, Any] | None = None
+        self._about: dict[str, Any] | None = None
+        self._followed = FollowedAnswer()  # where a conversation tells it
         self._whole = False
 
     def __enter__(self) -> Self:
@@ -115,7 +117,7 @@ class ServedStream:
         if "error" in data:
             raise ServerError(f"{self._connection.server.url}: {data['error']['message']}")
         if event.name:
-            return self._of_conversation(event.name, data)
+            return self._of_conversation(event)
         self._about = data.get("ragcache", self._about)
         for choice in data["choices"]:
             if choice["finish_reason"] is not None:
@@ -123,21 +125,20 @@ class ServedStream:
             return str(choice["delta"].get("content") or "")
         return ""
 
-    def _of_conversation(self, name: str, data: Mapping[str, Any]) -> str:
-        if name == "piece":
-            return str(data["text"])
-        if name == "done":
+    def _of_conversation(self, event: ServerEvent) -> str:
+        told, before = self._followed, len(self._followed.text)
+        take(told, event.name, event.data)
+        if told.ended:
             self._whole = True
-            said = data["answer"]  # None where it was stopped before its first word
-            about = {"citations": [], "report": None} if said is None else said
-            self._about = {name: about[name] for name in ("citations", "report")} | {"notes": data["notes"]}
-            self._about |= {"support": about.get("support")}
-        return ""
+            said = {"citations": [], "report": None} if told.message is None else told.message
+            self._about = {name: said[name] for name in ("citations", "report")}
+            self._about |= {"notes": told.notes, "support": said.get("support")}
+        return told.text[before:]
 
 
 def ask(connection: ServerConnection, collection: str, question: str, choices: Mapping[str, Any]) -> ServedStream:
     """Of one question; the server ends it where nobody reads on. Raises ServerError, also for no such collection."""
-    card = connection.ask("GET", "v1", "collections", collection)
+    card = connection.ask("GET", *COLLECTIONS, collection)
     with connection.understood():
         model = str(card["model"])
     messages = [{"role": "user", "content": question}]

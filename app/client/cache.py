@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.client.connection import Record, ServerConnection
+from app.client.connection import CACHE, COLLECTIONS, JOBS, Record, ServerConnection
 
-ROUTE = ("v1", "cache")
-COLLECTIONS = ("v1", "collections")
 MOST_REUSED = 10
 
 
 def state(connection: ServerConnection) -> Record:
     """`collections`, each with what it has there, and `tiers`, which are None for who may not see all."""
-    return connection.record(connection.ask("GET", *ROUTE))
+    return connection.record(connection.ask("GET", *CACHE))
 
 
 def history(connection: ServerConnection, step: str, collection: str | None = None) -> Record:
     """By `minute`, `hour` or `day`; of all that the key may see where no collection is named."""
-    return connection.record(connection.ask("GET", *ROUTE, "history", query=_query(collection, step=step)))
+    return connection.record(connection.ask("GET", *CACHE, "history", query=_query(collection, step=step)))
 
 
 def reused(connection: ServerConnection, collection: str | None = None, limit: int = MOST_REUSED) -> list[Record]:
     """The chunks that served most answers."""
-    return connection.records(connection.ask("GET", *ROUTE, "reused", query=_query(collection, limit=limit)))
+    return connection.records(connection.ask("GET", *CACHE, "reused", query=_query(collection, limit=limit)))
 
 
 def effects(connection: ServerConnection, collection: str) -> Record:
@@ -51,18 +49,18 @@ def unpin(connection: ServerConnection, collection: str) -> Record:
 
 def warming(connection: ServerConnection) -> list[Record]:
     """Jobs that compute KV, the newest first. Raises ServerError, also where this key may not see any."""
-    found = connection.records(connection.ask("GET", "v1", "jobs", query={"limit": 100}))
+    found = connection.records(connection.ask("GET", *JOBS, query={"limit": 100}))
     return [one for one in found if one.get("kind") == "warm"]
 
 
 def budgets(connection: ServerConnection, asked: Mapping[str, int] | None = None) -> dict[str, Record]:
     """By tier, as they are and as they would be with those `asked` for (bytes, by tier). Nothing is changed."""
-    told = connection.ask("GET", *ROUTE, "budgets", query=_bytes(asked or {}))
+    told = connection.ask("GET", *CACHE, "budgets", query=_bytes(asked or {}))
     return _by_tier(connection, told)
 
 
 def set_budgets(connection: ServerConnection, asked: Mapping[str, int]) -> dict[str, Record]:
-    return _by_tier(connection, connection.ask("PUT", *ROUTE, "budgets", body=_bytes(asked)))
+    return _by_tier(connection, connection.ask("PUT", *CACHE, "budgets", body=_bytes(asked)))
 
 
 def _bytes(asked: Mapping[str, int]) -> dict[str, int]:

@@ -22,6 +22,8 @@ PATIENCE_S = 600.0  # of one request, with a server that has no room and says wh
 LATER = (429, 503)
 MOST = 64 * 1024**2  # bytes of one response
 MOST_OF_ERROR = 64 * 1024
+# Where things are at a server.
+CACHE, COLLECTIONS, CONVERSATIONS, JOBS = (("v1", name) for name in ("cache", "collections", "conversations", "jobs"))
 EVENTS, JSON, ANY = "text/event-stream", "application/json", "*/*"
 DONE = "[DONE]"
 # Of values that are not as told.

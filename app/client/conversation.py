@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from app.client import conversations
 from app.client.answers import ServedStream
-from app.client.connection import ServerConnection, ServerError
-
-ROUTE = ("v1", "conversations")
+from app.client.connection import COLLECTIONS, CONVERSATIONS, ServerConnection, ServerError
 
 
 class ServedConversation:
@@ -28,16 +27,15 @@ class ServedConversation:
         self.unsaved: list[object] = []  # the server stores
         self._connection, self._choices = connection, choices
         if conversation_id is None:
-            connection.ask("GET", "v1", "collections", collection)
+            connection.ask("GET", *COLLECTIONS, collection)
         else:
-            self.collection = self._told(connection.ask("GET", *ROUTE, conversation_id), "collection")
+            self.collection = self._told(conversations.card(connection, conversation_id), "collection")
 
     def stream(self, question: str) -> ServedStream:
         if self.id is None:
-            made = self._connection.ask("POST", *ROUTE, body={"collection": self.collection})
-            self.id = self._told(made, "id")
+            self.id = self._told(conversations.create(self._connection, self.collection), "id")
         body = {"question": question, **self._choices}
-        path = (*ROUTE, self.id, "messages")
+        path = (*CONVERSATIONS, self.id, "messages")
         return ServedStream(self._connection, question, "POST", *path, body=body, stop=self._stop)
 
     def save(self) -> None:
@@ -46,7 +44,7 @@ class ServedConversation:
     def _stop(self) -> None:
         assert self.id is not None
         with suppress(ServerError):  # what cannot be told a server that is gone ends there too
-            self._connection.ask("POST", *ROUTE, self.id, "stop")
+            conversations.stop(self._connection, self.id)
 
     def _told(self, card: Any, name: str) -> str:
         with self._connection.understood():

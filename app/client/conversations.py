@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.client.connection import Record, ServerConnection
+from app.client.connection import CONVERSATIONS, Record, ServerConnection
 
-ROUTE = ("v1", "conversations")
 PAGE = 50
 
 
@@ -30,36 +29,36 @@ class FollowedAnswer:
 
 
 def create(connection: ServerConnection, collection: str) -> Record:
-    return connection.record(connection.ask("POST", *ROUTE, body={"collection": collection}))
+    return connection.record(connection.ask("POST", *CONVERSATIONS, body={"collection": collection}))
 
 
 def page(connection: ServerConnection, words: str = "", after: str = "") -> tuple[list[Record], bool]:
     """The one that was last used comes first; and whether there are more."""
     query = {"limit": PAGE} | ({"q": words} if words else {}) | ({"after": after} if after else {})
-    told = connection.ask("GET", *ROUTE, query=query)
+    told = connection.ask("GET", *CONVERSATIONS, query=query)
     return connection.records(told), told.get("has_more") is True
 
 
 def card(connection: ServerConnection, conversation_id: str) -> Record:
-    return connection.record(connection.ask("GET", *ROUTE, conversation_id))
+    return connection.record(connection.ask("GET", *CONVERSATIONS, conversation_id))
 
 
 def messages(connection: ServerConnection, conversation_id: str) -> list[Record]:
-    return connection.records(connection.ask("GET", *ROUTE, conversation_id, "messages"))
+    return connection.records(connection.ask("GET", *CONVERSATIONS, conversation_id, "messages"))
 
 
 def rename(connection: ServerConnection, conversation_id: str, title: str) -> None:
-    connection.ask("PATCH", *ROUTE, conversation_id, body={"title": title})
+    connection.ask("PATCH", *CONVERSATIONS, conversation_id, body={"title": title})
 
 
 def delete(connection: ServerConnection, conversation_id: str) -> None:
-    connection.ask("DELETE", *ROUTE, conversation_id)
+    connection.ask("DELETE", *CONVERSATIONS, conversation_id)
 
 
 def export(connection: ServerConnection, conversation_id: str, form: str) -> bytes:
     """`form`: markdown or json."""
     kind = "text/markdown" if form == "markdown" else "application/json"
-    return connection.data("GET", *ROUTE, conversation_id, "export", query={"format": form}, kind=kind)
+    return connection.data("GET", *CONVERSATIONS, conversation_id, "export", query={"format": form}, kind=kind)
 
 
 def send(connection: ServerConnection, conversation_id: str, question: str, choices: Mapping[str, Any]) -> None:
@@ -73,27 +72,28 @@ def compare(connection: ServerConnection, conversation_id: str, choices: Mapping
 
 
 def stop(connection: ServerConnection, conversation_id: str) -> None:
-    connection.ask("POST", *ROUTE, conversation_id, "stop")
+    connection.ask("POST", *CONVERSATIONS, conversation_id, "stop")
 
 
 def follow(connection: ServerConnection, conversation_id: str) -> Iterator[FollowedAnswer]:
     """The answer that is being made, or was made last, each time that more of it has come; from its start again."""
     answer = FollowedAnswer()
-    with connection.events("GET", *ROUTE, conversation_id, "answer") as events:
+    with connection.events("GET", *CONVERSATIONS, conversation_id, "answer") as events:
         for event in events:
             with connection.understood():
-                _take(answer, event.name, event.data)
+                take(answer, event.name, event.data)
             yield answer
     if not answer.ended:
         raise connection.unfinished()
 
 
 def _begin(connection: ServerConnection, conversation_id: str, route: str, body: Mapping[str, Any]) -> None:
-    with connection.events("POST", *ROUTE, conversation_id, route, body={**body, "stream": True}):
+    with connection.events("POST", *CONVERSATIONS, conversation_id, route, body={**body, "stream": True}):
         """The response's head comes when the answer has its turn; who leaves then ends nothing."""
 
 
-def _take(answer: FollowedAnswer, name: str, data: Mapping[str, Any]) -> None:
+def take(answer: FollowedAnswer, name: str, data: Mapping[str, Any]) -> None:
+    """One more event of it."""
     if name == "start":
         answer.question, answer.compares = str(data["question"]), data["compares"] is True
         answer.instead_of = data["instead_of"]

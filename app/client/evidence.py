@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.client.connection import ServerConnection, ServerError
-from app.client.files import ROUTE
+from app.client.connection import COLLECTIONS, ServerConnection, ServerError
 
 PNG = "image/png"
 BEFORE, BEHIND = 600, 1800  # characters around a passage
@@ -49,7 +48,7 @@ def page_of(connection: ServerConnection, collection: str, citation: Mapping[str
         start, end, document = int(quote["start"]), int(quote["end"]), str(int(citation["document_id"]))
     if not number or label != "page":
         return None
-    path = (*ROUTE, collection, "documents", document, "pages", str(number))
+    path = (*COLLECTIONS, collection, "documents", document, "pages", str(number))
     try:
         png = connection.data("GET", *path, kind=PNG)
         told = connection.ask("GET", *path, "boxes", query={"start": start, "end": end})
@@ -73,7 +72,7 @@ def text_of(connection: ServerConnection, collection: str, citation: Mapping[str
     first = max(0, start - BEFORE)
     query = {"start": first, "end": end + BEHIND}
     try:
-        told = connection.ask("GET", *ROUTE, collection, "documents", document, query=query)
+        told = connection.ask("GET", *COLLECTIONS, collection, "documents", document, query=query)
     except ServerError as error:
         if error.answered != MISSING:
             raise

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.client.answers import is_count, number
-from app.client.connection import ServerConnection, ServerError
+from app.client.connection import COLLECTIONS, JOBS, ServerConnection, ServerError
 from app.errors import LoadError
+from app.job_states import ENDED
 
-ROUTE = ("v1", "collections")
 PAGE = 1000  # documents
 MOST_PAGES = 1000
 AT_ONCE = 1 << 18  # bytes of a file
-ENDED = ("done", "failed", "cancelled")
 OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
 MISSING = 404
 GROWING = ("chunks", "tokens", "kv_variants", "kv_bytes")
@@ -28,7 +27,7 @@ PROGRESS: Mapping[str, Any] = dict.fromkeys(GROWING, 0) | {
 
 
 def collections(connection: ServerConnection) -> list[dict[str, Any]]:
-    return _records(connection, connection.ask("GET", *ROUTE), _COLLECTION)
+    return _records(connection, connection.ask("GET", *COLLECTIONS), _COLLECTION)
 
 
 def documents(connection: ServerConnection, collection: str, failed: bool = False) -> list[dict[str, Any]]:
@@ -56,7 +55,7 @@ def find_document(connection: ServerConnection, collection: str, told: str) -> d
 
 def _page(connection: ServerConnection, collection: str, query: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
     """Documents in the order of their ids, and whether there are more, as behind a full page alone."""
-    page = connection.ask("GET", *ROUTE, collection, "documents", query=query)
+    page = connection.ask("GET", *COLLECTIONS, collection, "documents", query=query)
     found = _records(connection, page, _DOCUMENT)
     more = page.get("has_more") is True
     ids = [query.get("after", 0), *(one["id"] for one in found)]
@@ -68,25 +67,25 @@ def _page(connection: ServerConnection, collection: str, query: Mapping[str, Any
 
 
 def collection_card(connection: ServerConnection, collection: str) -> dict[str, Any]:
-    return _record(connection, connection.ask("GET", *ROUTE, collection), _COLLECTION)
+    return _record(connection, connection.ask("GET", *COLLECTIONS, collection), _COLLECTION)
 
 
 def create_collection(connection: ServerConnection, collection: str) -> None:
     """Where there is none of this name."""
     try:
-        connection.ask("GET", *ROUTE, collection)
+        connection.ask("GET", *COLLECTIONS, collection)
     except ServerError as error:
         if error.answered != MISSING:
             raise
-        connection.ask("POST", *ROUTE, body={"name": collection})
+        connection.ask("POST", *COLLECTIONS, body={"name": collection})
 
 
 def delete_collection(connection: ServerConnection, collection: str) -> dict[str, Any]:
-    return _removed(connection, connection.ask("DELETE", *ROUTE, collection))
+    return _removed(connection, connection.ask("DELETE", *COLLECTIONS, collection))
 
 
 def delete_document(connection: ServerConnection, collection: str, document_id: int) -> dict[str, Any]:
-    return _removed(connection, connection.ask("DELETE", *ROUTE, collection, "documents", str(document_id)))
+    return _removed(connection, connection.ask("DELETE", *COLLECTIONS, collection, "documents", str(document_id)))
 
 
 def upload(connection: ServerConnection, collection: str, path: Path) -> str:
@@ -100,7 +99,7 @@ def upload(connection: ServerConnection, collection: str, path: Path) -> str:
             told = os.fstat(file.fileno())
             if not stat.S_ISREG(told.st_mode):
                 raise LoadError(path, "is no file")
-            parts = (*ROUTE, collection, "documents", path.name)
+            parts = (*COLLECTIONS, collection, "documents", path.name)
             job = connection.send(lambda: _blocks(path, file, told.st_size), told.st_size, *parts)
     except OSError as error:
         raise LoadError(path, f"cannot be read: {error.strerror or error}") from error
@@ -109,7 +108,7 @@ def upload(connection: ServerConnection, collection: str, path: Path) -> str:
 
 def outcome(connection: ServerConnection, job_id: str) -> Mapping[str, Any]:
     """Of a job, when it has ended: its `state`, `error` and `progress`, with all of PROGRESS."""
-    with connection.events("GET", "v1", "jobs", job_id, "events") as events:
+    with connection.events("GET", *JOBS, job_id, "events") as events:
         for event in events:
             if event.name == "error":  # such as a key that is good no more
                 problem = _record(connection, event.data.get("error"), {"message": str})

@@ -5,46 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
-from app.client.connection import Record, ServerConnection
-from app.client.files import AT_ONCE, ENDED, ROUTE, collection_card, delete_collection, delete_document
+from app.client.connection import CACHE, COLLECTIONS, JOBS, Record, ServerConnection
+from app.client.files import AT_ONCE, collection_card, delete_collection, delete_document
 from app.client.files import collections as listed_collections
+from app.job_states import ENDED
 
 __all__ = ["ENDED", "collection_card", "delete_collection", "delete_document", "listed_collections"]  # from here too
-JOBS = ("v1", "jobs")
 PAGE = 200  # documents
 MOST_JOBS = 1000  # as many as may wait
 
 
 def create(connection: ServerConnection, collection: str) -> None:
     """Raises ServerError where there is one of this name."""
-    connection.ask("POST", *ROUTE, body={"name": collection})
+    connection.ask("POST", *COLLECTIONS, body={"name": collection})
 
 
 def page_of_documents(connection: ServerConnection, collection: str, after: int = 0) -> tuple[list[Record], bool]:
     """By their ids, and whether there are more behind them."""
-    told = connection.ask("GET", *ROUTE, collection, "documents", query={"limit": PAGE, "after": after, "kv": "true"})
+    query = {"limit": PAGE, "after": after, "kv": "true"}
+    told = connection.ask("GET", *COLLECTIONS, collection, "documents", query=query)
     return connection.records(told), told.get("has_more") is True
 
 
 def document(connection: ServerConnection, collection: str, document_id: int) -> Record:
     """With its `text`, and its `chunks` as spans of that."""
-    path = (*ROUTE, collection, "documents", str(document_id))
+    path = (*COLLECTIONS, collection, "documents", str(document_id))
     return connection.record(connection.ask("GET", *path, query={"kv": "true"}))
 
 
 def send(connection: ServerConnection, collection: str, name: str, file: BinaryIO) -> Record:
     """The job that ingests it. The file is read from its beginning, a block at a time."""
     nbytes = file.seek(0, 2)
-    return connection.record(connection.send(lambda: _blocks(file), nbytes, *ROUTE, collection, "documents", name))
+    path = (*COLLECTIONS, collection, "documents", name)
+    return connection.record(connection.send(lambda: _blocks(file), nbytes, *path))
 
 
 def send_samples(connection: ServerConnection, collection: str) -> list[Record]:
     """The jobs of the documents that come with the program."""
-    return connection.records(connection.ask("POST", *ROUTE, collection, "samples"))
+    return connection.records(connection.ask("POST", *COLLECTIONS, collection, "samples"))
 
 
 def suggested_questions(connection: ServerConnection, collection: str) -> list[str]:
-    told = connection.ask("GET", *ROUTE, collection, "questions")
+    told = connection.ask("GET", *COLLECTIONS, collection, "questions")
     with connection.understood():
         return [str(one) for one in told["data"]]
 
@@ -76,7 +78,7 @@ def settings(connection: ServerConnection) -> list[Record]:
 
 def cache_shares(connection: ServerConnection) -> Mapping[str, Record]:
     """What each collection has in the cache, by its name."""
-    told = connection.ask("GET", "v1", "cache")
+    told = connection.ask("GET", *CACHE)
     with connection.understood():
         return {str(one["name"]): dict(one) for one in told["collections"]}
 

@@ -20,9 +20,10 @@ from app.ingestion.job_run import JobRun
 from app.ingestion.leased_run import LEASE_S, LeasedRun
 from app.ingestion.spool import Incoming, Spool
 from app.ingestion.warm_run import WarmRun
+from app.job_states import WAITING
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import JobState, KeyLimits, StoredJob
+from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.folder_claim import claim
 from app.library.originals import Originals
@@ -35,7 +36,6 @@ from ragcache.errors import FAULTS, RagcacheError
 LONGEST_NAME = 255  # bytes, as of a file
 KEPT = timedelta(days=7)  # jobs that have ended, and the files of those that can be tried again
 MOST_WAITING, MOST_OF_ONE = 1000, 250  # jobs of all, and of one key, so that there is room for others
-WAITING: tuple[JobState, ...] = ("queued", "running")
 POLL_S = 2.0  # for jobs that other processes have made or left
 SWEEP_S = 3600.0
 CLOSING_S = 60.0

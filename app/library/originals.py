@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from app.job_states import WAITING
 from app.library import Library
-from app.library.catalog.serving_records import JobState
 from app.library.folder_claim import claimed_by_another
 from app.loaders import format_of
 from ragcache.errors import StoreError
@@ -25,7 +25,6 @@ SCHEME = "upload:/"
 FOLDER = "originals"
 TEMPORARY = ".tmp"
 _HASH = re.compile("[0-9a-f]{64}")
-_WAITING: tuple[JobState, ...] = ("queued", "running")
 
 
 def is_kept(name: str) -> bool:
@@ -94,7 +93,7 @@ class Originals:
     def _coming(self) -> set[str]:
         """The hashes of files whose jobs have not ended."""
         jobs = self._catalog.jobs
-        return {str(job.request.get("sha256")) for state in _WAITING for job in jobs.all(owner=None, state=state)}
+        return {str(job.request.get("sha256")) for state in WAITING for job in jobs.all(owner=None, state=state)}
 
     def _unused(self, hashes: set[str]) -> set[str]:
         coming = self._coming()  # first: a job that ends between the two has its document by then

@@ -12,8 +12,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from app.errors import NotFound
+from app.job_states import ENDED, JobKind, JobState
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import JobKind, JobState, StoredJob
+from app.library.catalog.serving_records import StoredJob
 from app.models.cores import in_thread
 from app.server.callers import Asking, Caller
 from app.server.events import BEAT, MEDIA_TYPE, event, sound, streamed
@@ -25,7 +26,6 @@ from app.server.service import Service, Serving
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 BEAT_S = 15.0
 COMPUTED = ("kv_variants", "kv_bytes")
-ENDED = ("done", "failed", "cancelled")
 
 
 class JobCard(BaseModel):

@@ -17,14 +17,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Text, delete, func, insert, or_, select, true, type_coerce, update
 
 from app.errors import Conflict, LimitReached, NotFound
+from app.job_states import ENDED, JobKind, JobState
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import JobKind, JobState, KeyLimits, StoredJob
+from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.serving_tables import JOBS, KEYS
 from app.library.catalog.tables import now
 
 ATTEMPTS = 3  # of a job whose processes end under it
-ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
 _COLUMNS = [JOBS.c[name] for name in StoredJob.__dataclass_fields__]
 _FREE: dict[str, Any] = {"lease": None, "leased_until": None}
 

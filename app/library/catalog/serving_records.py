@@ -7,10 +7,10 @@ from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from app.job_states import JobKind, JobState
+
 Scope = Literal["read", "ingest", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "ingest", "admin")
-JobKind = Literal["ingest", "warm"]
-JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def test_what_is_of_another_version_is_told(
     connection: ServerConnection, name: str, monkeypatch: pytest.MonkeyPatch, data: Mapping[str, Any]
 ) -> None:
     ask(connection, name)
-    taken = conversations._take
-    monkeypatch.setattr(conversations, "_take", lambda answer, kind, told: taken(answer, "start", data))
+    taken = conversations.take
+    monkeypatch.setattr(conversations, "take", lambda answer, kind, told: taken(answer, "start", data))
     with pytest.raises(ServerError, match="another version"):
         list(conversations.follow(connection, name))

@@ -13,12 +13,12 @@ import httpx2
 
 from app import Settings
 from app.ingestion.spool import FOLDER
+from app.job_states import ENDED
 from tests.app.loaders.files import write_pdf
 from tests.app.server.event_streams import asked, text_of
 from tests.waiting import wait_until
 
 SHELF = "/v1/collections/shelf/documents"
-ENDED = ("done", "failed", "cancelled")
 PATIENCE_S = 300.0
 UPLOADS = 4  # of a life: each is a job that the next life may have to do
 CUT = (httpx2.TransportError, AssertionError)  # a stream may end amid an event

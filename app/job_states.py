@@ -1,0 +1,10 @@
+"""Kinds and states of jobs, as the catalog keeps them, a server tells them and its clients read them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+JobKind = Literal["ingest", "warm"]
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+WAITING: tuple[JobState, ...] = ("queued", "running")
+ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
