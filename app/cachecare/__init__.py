@@ -20,7 +20,8 @@ from itertools import chain
 
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.kv import FileTally, Shelf, border_around, context_hashes, current_identity, families_of, has_kv
+from app.library.identities import current_identity
+from app.library.kv import FileTally, Shelf, border_around, context_hashes, families_of, has_kv
 from app.models import Models
 from app.settings import Settings
 from ragcache.address import system_address

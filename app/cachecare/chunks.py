@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from app.library.kv import Shelf, current_identity, families_of, has_kv
+from app.library.identities import current_identity
+from app.library.kv import Shelf, families_of, has_kv
 from app.models import Models
 from ragcache.store.base import KVStore, Tier
 from ragcache.store.findings import DISK, RAM

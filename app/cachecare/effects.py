@@ -16,7 +16,8 @@ from app.cachecare.history import running_rates
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import CacheTally
-from app.library.kv import FileTally, border_around, current_identity, families_of, has_kv, with_kv
+from app.library.identities import current_identity
+from app.library.kv import FileTally, border_around, families_of, has_kv, with_kv
 from app.library.pinning import PINNED_SHARE, pinnable, told_items
 from app.models import Models
 from ragcache.rates import Work

@@ -17,7 +17,8 @@ from app.ingestion.room import KvRoom
 from app.library import Library
 from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
-from app.library.kv import Identity, drop_chunks, identities_to_drop, lose_traces, recorded_identities
+from app.library.identities import Identity, recorded_identities
+from app.library.kv_removal import drop_chunks, identities_to_drop, lose_traces
 from app.library.order import SHORT, Standing
 from app.models import Models
 from ragcache.errors import PromptError, StoreError, StoreFull

@@ -12,16 +12,8 @@ from app.library import Library
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection, CollectionTotals, Document, StoredChunk
 from app.library.catalog.tables import LARGEST_ID
-from app.library.kv import (
-    Identity,
-    Shelf,
-    StoredVariant,
-    families_of,
-    has_kv,
-    recorded_identities,
-    remembered_identity,
-    variants_of,
-)
+from app.library.identities import Identity, recorded_identities, remembered_identity
+from app.library.kv import Shelf, StoredVariant, families_of, has_kv, variants_of
 from app.loaders.base import Page
 from app.models import Models
 from ragcache.store.folder import CacheFolder, engine_name

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from app.errors import MaintenanceError
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.kv import FileTally, border_around, current_identity, families_of, has_kv
+from app.library.identities import current_identity
+from app.library.kv import FileTally, border_around, families_of, has_kv
 from app.models import Models
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.types import VariantKey

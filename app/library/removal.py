@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from app.errors import MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
-from app.library.kv import Identity, drop_chunks, drop_prefixes, drop_traces, identities_to_drop
+from app.library.identities import Identity
+from app.library.kv_removal import drop_chunks, drop_prefixes, drop_traces, identities_to_drop
 from app.library.originals import SCHEME, Originals
 from app.library.pinning import unpin_collection
 from app.models import Models

@@ -9,17 +9,15 @@ import pytest
 import torch
 
 from app.library import Library
-from app.library.kv import (
+from app.library.identities import (
     Identity,
     current_identity,
-    families_of,
-    has_kv,
     known_identities,
     recorded_identities,
     remember_identity,
     remembered_identity,
-    with_kv,
 )
+from app.library.kv import families_of, has_kv, with_kv
 from app.models import Models
 from app.models.loading import load_store
 from app.settings import Settings

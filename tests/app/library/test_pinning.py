@@ -7,7 +7,8 @@ import pytest
 from app.cachecare.eviction import evict
 from app.errors import MaintenanceError
 from app.library import Library
-from app.library.kv import FileTally, border_around, current_identity, families_of
+from app.library.identities import current_identity
+from app.library.kv import FileTally, border_around, families_of
 from app.library.pinning import pin_collection, unpin_collection
 from app.library.removal import remove_collection
 from app.models import Models

@@ -1,0 +1,70 @@
+"""The end of KV with its chunk, and of what had seen that. SQL first: ask whose it is before the chunk goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.library.identities import Identity, known_identities
+from app.library.kv import border_around, may_have_kv
+from app.models import Models
+from ragcache.errors import StoreError
+from ragcache.types import VariantKey
+
+
+def identities_to_drop(library: Library, models: Models) -> set[Identity]:
+    """Whose KV goes with a chunk; ask before the chunk goes, since its collection may go too."""
+    return known_identities(library, models) if may_have_kv(library.settings) else set()
+
+
+def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str], collection: Collection) -> int:
+    """Delete all KV of chunks that nobody has any more, this collection the last: everybody's, and that within the
+    border around it. Of every engine and System segment by the hash, also of those that nobody names any more, and of
+    these `identities` also what a header does not tell; returns how many variants went. Raises StoreError when it has
+    tried all.
+    """
+    chunks = list(hashes)
+    if not chunks or not may_have_kv(models.settings):
+        return 0
+    first, *rest = [*identities] or [Identity("", "")]
+    drop, gone = models.store.drop_chunk, 0
+    failed: StoreError | None = None
+    for chunk, border in product(chunks, ("", border_around(collection))):
+        try:
+            gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True)
+            gone += sum(drop(one.fingerprint, one.system, chunk, border) for one in rest)
+        except StoreError as error:  # one that cannot be deleted keeps no other
+            failed = error
+    if failed is not None:
+        raise failed
+    return gone
+
+
+def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
+    """Delete what was computed over chunks that nobody has any more -> what went. It looks at all entries, so call it
+    for many chunks together. Raises StoreError.
+    """
+    chunks = set(hashes)
+    return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
+
+
+def lose_traces(library: Library, models: Models, collection: Collection, hashes: Iterable[str]) -> set[str]:
+    """The same -> the chunks that lose KV by it, which the catalog remembers of the collection before they do."""
+    gone = set(hashes)
+    if not gone or not may_have_kv(models.settings):
+        return set()
+    lost = {key.chunk for key in models.store.seeing(gone)} - gone
+    library.catalog.orphans.lose(collection, lost)
+    if more := {key.chunk for key in drop_traces(models, gone)} - gone - lost:  # that were written meanwhile
+        library.catalog.orphans.lose(collection, more)
+    return lost | more
+
+
+def drop_prefixes(models: Models) -> None:
+    """Delete what is kept of conversations with whatever engine, of which nothing tells whose they were. Raises
+    StoreError.
+    """
+    if may_have_kv(models.settings):
+        models.store.drop_prefixes()
