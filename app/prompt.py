@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Self, cast
 
 from app.models.folders import resolve_model
 from app.models.plain_tokenizer import Frame, PlainTokenizer
-from app.settings import Settings, Wording
+from app.settings import Settings
 from app.vocabulary import Vocabulary
+from app.wording import Wording
 from ragcache.errors import PromptError
 from ragcache.types import Chunk, System, Text
 from splitter.base import SURROGATE, FastTokens

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
@@ -203,18 +202,6 @@ class Settings(BaseSettings):
         return value
 
 
-@dataclass(frozen=True)
-class Wording:
-    """The strings around the texts of a prompt. No settings, since cached KV belongs to them."""
-
-    before_passages: str = "Documents:\n\n"  # at the head of the user's turn
-    before_chunk: str = ""
-    after_chunk: str = "\n\n"
-    before_question: str = "Question: "
-    after_question: str = ""
-    no_passages: str = "(No excerpt was found.)\n\n"  # in the place of the chunks
-
-
 def variable(name: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + name.upper()
@@ -224,10 +211,10 @@ def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Setting
     """The settings of this process; a flag that is None was not given. Raises ConfigError."""
     given = {name: value for name, value in flags.items() if value is not None}
     in_file = check_names(env_file)
-    environment = {name.upper() for name in os.environ}
+    named = {name.upper() for name in os.environ}
     of_file = {name: in_file[variable(name)] for name in Settings.model_fields if variable(name) in in_file}
     try:
-        return Settings(**{name: value for name, value in of_file.items() if variable(name) not in environment} | given)
+        return Settings(**{name: value for name, value in of_file.items() if variable(name) not in named} | given)
     except ValidationError as error:
         told = [_told(detail, given, in_file, env_file) for detail in error.errors(include_url=False)]
         raise ConfigError("; ".join(told)) from error
@@ -249,8 +236,8 @@ def check_names(env_file: Path | None = Path(".env")) -> dict[str, str | None]:
 
 def redirection(env_file: Path | None = Path(".env"), **flags: Any) -> str:
     """What the file decides of where data goes and which models run, for the log; "" where it is nothing of that."""
-    environment = {name.upper() for name in os.environ} | {variable(name) for name, value in flags.items() if value}
-    given = read_env_file(env_file, PREFIX).keys() - environment
+    named = {name.upper() for name in os.environ} | {variable(name) for name, value in flags.items() if value}
+    given = read_env_file(env_file, PREFIX).keys() - named
     found = ", ".join(name for name in map(variable, REDIRECTING) if name in given)
     return f"{env_file} in {Path.cwd()} sets {found}" if found else ""
 
@@ -287,9 +274,9 @@ def _told(
     if name in flags:
         value, where = flags[name], "given as a flag"
     else:
-        environment = {key.upper(): text for key, text in os.environ.items()}
-        if upper in environment:
-            value, where = environment[upper], "in the environment"
+        given = {key.upper(): text for key, text in os.environ.items()}
+        if upper in given:
+            value, where = given[upper], "in the environment"
         elif upper in in_file:
             value, where = in_file[upper], f"in {env_file}"
         else:

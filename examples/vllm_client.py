@@ -14,7 +14,8 @@ import urllib.request
 from typing import Any
 
 from app import RagPipeline, Settings
-from app.settings import Wording, load_settings
+from app.settings import load_settings
+from app.wording import Wording
 from ragcache.engine.vllm.requests import chat_params
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from app.library import Library
 from app.models import Models
 from app.models.folders import BUNDLED, resolve_model
-from app.settings import Settings, Wording, expanded
+from app.settings import Settings, expanded
+from app.wording import Wording
 from ragcache.errors import ConfigError, ModelError, StoreError
 
 KIND, SYSTEM = "identity", "system"  # of records

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.prompt import PromptTemplate
-from app.settings import Wording
+from app.wording import Wording
 from benchmarks.corpus import sized_splitter
 from benchmarks.load.arrivals import Popularity
 from benchmarks.serve import ServeBenchOptions, ServeSystem

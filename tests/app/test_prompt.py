@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from app.models.chat_template import load_tokenizer
 from app.prompt import PromptTemplate
-from app.settings import Wording
+from app.wording import Wording
 from ragcache.errors import ModelError, PromptError
 
 SYSTEM = "Answer from the passages."

@@ -14,7 +14,7 @@ import torch
 from app import RagPipeline, Settings
 from app.models.chat_template import load_tokenizer
 from app.prompt import PromptTemplate
-from app.settings import Wording
+from app.wording import Wording
 from examples import vllm_client
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
