@@ -27,6 +27,15 @@ def page_of_documents(connection: ServerConnection, collection: str, after: int 
     return connection.records(told), told.get("has_more") is True
 
 
+def listed_document(connection: ServerConnection, collection: str, document_id: int) -> Record | None:
+    """As a page of documents has it: without its text. None where there is none of this id."""
+    if document_id < 1:
+        return None
+    query = {"limit": 1, "after": document_id - 1, "kv": "true"}
+    found = connection.records(connection.ask("GET", *COLLECTIONS, collection, "documents", query=query))
+    return found[0] if found and found[0].get("id") == document_id else None
+
+
 def document(connection: ServerConnection, collection: str, document_id: int) -> Record:
     """With its `text`, and its `chunks` as spans of that."""
     path = (*COLLECTIONS, collection, "documents", str(document_id))

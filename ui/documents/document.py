@@ -19,6 +19,8 @@ from ui.markup import escape, label, refusal
 DOCUMENT, AT = "document", "at"  # of the page's address
 TURN_TO = "document-window"  # an action
 TOLD = "documents-told"  # of the session: what the overview tells next
+READ = "document-read"  # of the session: the one that is open, as it was last listed, and itself
+LONGEST = 4_000_000  # characters of a text that a session keeps
 MISSING = 404
 LEGEND = (
     '<p class="rc-hint">Each colour is a chunk, as the splitter cut it: what is found, kept and cited is always whole '
@@ -33,7 +35,7 @@ def show(connection: ServerConnection, collection: str, wanted: str, action: Act
         st.query_params[AT] = action.value
     try:
         one = number(wanted)
-        found = None if one is None else library.document(connection, collection, one)
+        found = None if one is None else _read(connection, collection, one)
     except ServerError as error:
         if error.answered != MISSING:
             raise
@@ -49,9 +51,25 @@ def show(connection: ServerConnection, collection: str, wanted: str, action: Act
     return True
 
 
+def _read(connection: ServerConnection, collection: str, document_id: int) -> Mapping[str, Any] | None:
+    """Each click runs the page anew: the text is fetched again only where something of the document has changed."""
+    listed = library.listed_document(connection, collection, document_id)  # first: what is read then is no older
+    if listed is None:
+        return None
+    about = (collection, dict(listed))
+    known = st.session_state.get(READ)
+    if known is not None and known[0] == about:
+        return dict(known[1])
+    found = library.document(connection, collection, document_id)
+    if len(str(found["text"])) <= LONGEST:
+        st.session_state[READ] = (about, found)
+    return found
+
+
 def _leave() -> None:
     for name in (DOCUMENT, AT):
         st.query_params.pop(name, None)
+    st.session_state.pop(READ, None)
     st.rerun()
 
 

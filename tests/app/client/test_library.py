@@ -33,6 +33,7 @@ def test_a_file_from_memory_is_followed_to_its_end(connection: ServerConnection)
     assert seen[-1] == "done"
     ((one,), more) = library.page_of_documents(connection, "shelf")
     assert (one["name"], one["cached"], more) == ("quays of Tarrow.md", one["chunks"], False)
+    assert [library.listed_document(connection, "shelf", n) for n in (one["id"], 0, one["id"] + 1)] == [one, None, None]
     whole = library.document(connection, "shelf", one["id"])
     assert whole["text"].startswith("# Quays") and whole["chunks"][0]["cached"] is True
     assert [one["name"] for one in library.jobs(connection, "shelf")] == ["quays of Tarrow.md"]

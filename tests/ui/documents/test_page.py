@@ -10,12 +10,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import Settings
+from app.client import library
+from app.client.connection import Record, ServerConnection
 from app.library.catalog import open_catalog
 from app.samples import read_samples
 from tests.app.server.serving import served
 from tests.tiny_folder import write_tiny_folder
 from tests.waiting import wait_until
 from ui import access
+from ui.documents.document import READ
 
 PATIENCE_S = 60.0
 READER = "X-Key-Of-A-Reader"  # kept beside the client's own, and read by no server
@@ -125,6 +128,33 @@ def test_a_document_is_opened_and_deleted_with_what_hangs_on_it(page: AppTest, c
     assert client.get("/v1/collections/shelf/documents").json()["data"] == []
     assert "document" not in page.query_params
     assert any("is deleted" in one.value for one in page.success)
+
+
+def test_a_text_is_fetched_again_where_it_has_changed_alone(
+    page: AppTest, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched, fetch = [], library.document
+
+    def counted(connection: ServerConnection, collection: str, document_id: int) -> Record:
+        fetched.append(document_id)
+        return fetch(connection, collection, document_id)
+
+    monkeypatch.setattr(library, "document", counted)
+    client.post("/v1/collections", json={"name": "shelf"})
+    client.put("/v1/collections/shelf/documents/quays.md", content=b"# Quays\n\nThe quays of Tarrow are old.")
+    ended(client)
+    (one,) = client.get("/v1/collections/shelf/documents").json()["data"]
+    act(page, "document", str(one["id"]))
+    assert "are old" in shown(page.run())
+    assert len(fetched) == 1
+    client.put("/v1/collections/shelf/documents/quays.md", content=b"# Quays\n\nThe quays of Tarrow are new by now.")
+    ended(client)
+    (one,) = client.get("/v1/collections/shelf/documents").json()["data"]
+    page.query_params["document"] = str(one["id"])
+    assert "new by now" in shown(page.run())
+    assert len(fetched) == 2
+    button(page, "All documents")
+    assert READ not in page.session_state, "it is held no longer than it is open"
 
 
 def test_a_key_that_reads_is_offered_nothing_else(
