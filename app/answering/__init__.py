@@ -158,15 +158,15 @@ def _remembered(citation: Citation) -> list[Place]:
 
 
 @dataclass(frozen=True)
-class SentenceSupport:
-    """`answer[start:end]` is a sentence that claims something. `citation`: the place, from 0, of the citation that
-    supports it, or None; `share`: how much of it that one says, 0 to 1, also where it is too little.
+class SupportedSentence:
+    """`content[start:end]`, in characters, is a sentence of an answer that claims something. `citation`: the place,
+    from 0, of the citation that supports it, or null; `share`: how much of it that one says, 0 to 1.
     """
 
     start: int
     end: int
     citation: int | None
-    share: float
+    share: float  # also where it is too little
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Answer:
     citations: tuple[Citation, ...]
     report: Report
     notes: tuple[str, ...] = ()
-    support: tuple[SentenceSupport, ...] = ()
+    support: tuple[SupportedSentence, ...] = ()
 
     def __str__(self) -> str:
         return self.text

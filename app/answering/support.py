@@ -14,7 +14,7 @@ from heapq import nlargest
 from itertools import islice
 from math import log
 
-from app.answering import SentenceSupport
+from app.answering import SupportedSentence
 from app.answering.assertions import LONGEST, Assertion, assertion
 from app.answering.claims import claims
 from retriever.languages import language_of
@@ -40,7 +40,7 @@ class Passage:
     over: str = ""
 
 
-def supported(answer: str, passages: Sequence[Passage]) -> tuple[SentenceSupport, ...]:
+def supported(answer: str, passages: Sequence[Passage]) -> tuple[SupportedSentence, ...]:
     """Of each sentence that claims something, in their order. `passages` are in the order of the citations."""
     spans = claims(answer)
     if not spans:
@@ -49,9 +49,9 @@ def supported(answer: str, passages: Sequence[Passage]) -> tuple[SentenceSupport
     return tuple(_judged(answer, span, source) for span in spans)
 
 
-def _judged(answer: str, span: Offsets, source: _Source) -> SentenceSupport:
+def _judged(answer: str, span: Offsets, source: _Source) -> SupportedSentence:
     citation, share = source.best(answer[slice(*span)])
-    return SentenceSupport(*span, citation if share >= LEAST else None, round(share, 3))
+    return SupportedSentence(*span, citation if share >= LEAST else None, round(share, 3))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What would be done to the KV of a collection by hand, told before; and what it costs against what it saves.
 
-Seconds are measured, or estimated by the engine's running rates, or not known: they say which.
+Seconds are measured, or estimated by the engine's running rates, or not known: they say which. What clients are told as
+it is (`TimeTold`, `PaidBack`) has the name and the words of the HTTP schema.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ Basis = Literal["measured", "estimated"]
 
 
 @dataclass(frozen=True)
-class CaptureTime:
-    """`seconds` is None where nothing tells it."""
+class TimeTold:
+    """`measured`: at the pace of this collection so far; `estimated`: by the running rates; None where neither is."""
 
-    seconds: float | None = None
-    basis: Basis | None = None
+    seconds: float | None
+    basis: Basis | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class WarmingEffect:
     chunks: int
     tokens: int
     nbytes: int
-    takes: CaptureTime
+    takes: TimeTold
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class EvictionEffect:
 
     gone: FileTally
     tokens: int
-    again: CaptureTime
+    again: TimeTold
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,15 @@ class PinningEffect:
 
 
 @dataclass(frozen=True)
-class KeptCost:
-    """What computing a collection's KV took, against what it was measured to save; None where neither is known."""
+class PaidBack:
+    """What was measured: seconds of ingests and warming, and by how much the first token of an answer came sooner than
+    without cache, on average of those that were compared. None where nothing was.
+    """
 
     captured_s: float | None
-    saved_s: float | None  # a question
-    compared: int  # questions that this is measured on
-    questions: int | None  # that pay it back; None also where nothing is saved
+    saved_s: float | None
+    compared: int
+    questions: int | None  # after which it has paid; None also where nothing is saved
     answers: int  # so far
 
 
@@ -108,7 +111,7 @@ class CacheEffects:
         pinned = None if self._border else found.pinned
         return PinningEffect(FileTally.of(self._told(found.items)), pinned, round(PINNED_SHARE * found.budget))
 
-    def cost(self) -> KeptCost:
+    def cost(self) -> PaidBack:
         return cost_of(self.history)
 
     def _told(self, items: list[Item]) -> list[Item]:
@@ -122,25 +125,23 @@ class CacheEffects:
         both = (families_of(identity, names, border) for border in ("", border_around(self._collection)))
         return [name for name, *own in zip(names, *both, strict=True) if families & set(own)]
 
-    def _time(self, lengths: Sequence[int]) -> CaptureTime:
+    def _time(self, lengths: Sequence[int]) -> TimeTold:
         """Of computing chunks of these lengths: as this collection's took so far, else by the running rates."""
         if not lengths:
-            return CaptureTime(0.0, "measured")
+            return TimeTold(0.0, "measured")
         if self.history.captured:
-            return CaptureTime(sum(lengths) * self.history.captured_s / self.history.captured, "measured")
+            return TimeTold(sum(lengths) * self.history.captured_s / self.history.captured, "measured")
         rates = running_rates(self._models)
         if rates is None or not rates.settled:
-            return CaptureTime()
-        return CaptureTime(
-            sum(rates.seconds(Work(passes=1) + Work.of_rows(0, tokens)) for tokens in lengths), "estimated"
-        )
+            return TimeTold(None, None)
+        return TimeTold(sum(rates.seconds(Work(passes=1) + Work.of_rows(0, tokens)) for tokens in lengths), "estimated")
 
 
-def cost_of(history: CacheTally) -> KeptCost:
+def cost_of(history: CacheTally) -> PaidBack:
     """What answers left behind themselves was computed for them anyway, and counts as nothing."""
     captured_s = history.captured_s if history.captured else None
     saved_s = history.compared_s / history.compared if history.compared else None
     questions = None
     if captured_s is not None and saved_s is not None and saved_s > 0:
         questions = math.ceil(captured_s / saved_s)
-    return KeptCost(captured_s, saved_s, history.compared, questions, history.answers)
+    return PaidBack(captured_s, saved_s, history.compared, questions, history.answers)

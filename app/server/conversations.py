@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.answering import SupportedSentence
 from app.answering.transcript import markdown_of
 from app.library.catalog.conversations import missing
 from app.library.catalog.records import Collection, Message, StoredConversation
@@ -15,7 +16,7 @@ from app.server.bodies import RequestBody
 from app.server.callers import Asking, Caller
 from app.server.events import sound
 from app.server.problems import RefusedRequest
-from app.server.redaction import SupportedSentence, redacted_report
+from app.server.redaction import redacted_report
 from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])

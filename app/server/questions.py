@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.answering import Answer, AskOptions
+from app.answering import Answer, AskOptions, SupportedSentence
 from app.answering.conversation import NOTHING_ASKED, Conversation
 from app.answering.stream import AnswerStream
 from app.errors import NotFound
@@ -29,7 +29,7 @@ from app.server.events import MEDIA_TYPE, event, sound, streamed
 from app.server.generations import ServedAnswer
 from app.server.problems import RefusedRequest
 from app.server.queueing import kept
-from app.server.redaction import SupportedSentence, redacted_notes, redacted_report
+from app.server.redaction import redacted_notes, redacted_report
 from app.server.service import Service, Serving
 from app.settings import RetrievalMode
 from ragcache.report import FULL

@@ -6,24 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from app.server.events import sound
 
 _PLACES = re.compile(
     r"\S*[/\\](?:.*[/\\])?\S*"
 )  # paths and URLs, from the first of a line to the last: some have blanks
-
-
-class SupportedSentence(BaseModel):
-    """`content[start:end]`, in characters, is a sentence of an answer that claims something. `citation`: the place,
-    from 0, of the citation that supports it, or null; `share`: how much of it that one says, 0 to 1.
-    """
-
-    start: int
-    end: int
-    citation: int | None
-    share: float
 
 
 def placeless(told: str) -> str:

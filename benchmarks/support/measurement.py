@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.answering import SentenceSupport
+from app.answering import SupportedSentence
 from app.answering.support import LEAST, supported
 from benchmarks.output import Row, publish
 from benchmarks.support import SupportBenchOptions
@@ -16,7 +16,7 @@ from benchmarks.support.sentences import LabelledSentence, labelled
 if TYPE_CHECKING:
     from app.settings import Settings
 
-Judged = tuple[LabelledSentence, SentenceSupport]
+Judged = tuple[LabelledSentence, SupportedSentence]
 
 
 def main(settings: Settings, options: SupportBenchOptions, out: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from app.answering import SupportedSentence
 from app.server.bodies import RequestBody, Several
 from app.server.problems import RefusedRequest
-from app.server.redaction import SupportedSentence
 
 LONGEST_LIST = 2048  # of texts in one request
 MOST_BIASES = 2048

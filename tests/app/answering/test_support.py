@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.answering import Answer, Citation, SentenceSupport
+from app.answering import Answer, Citation, SupportedSentence
 from app.answering.answerer import with_support
 from app.answering.assertions import SPELT, assertion
 from app.answering.support import LEAST, MOST_WINDOWS, Passage, supported
@@ -18,7 +18,7 @@ TOWER = Passage(
 TABLE = Passage("room | beds | price\nblue room | 2 | 80 euros\ntower room | 1 | 65 euros")
 
 
-def one(sentence: str, *passages: Passage) -> SentenceSupport:
+def one(sentence: str, *passages: Passage) -> SupportedSentence:
     (found,) = supported(sentence, passages or (ROCK, TOWER, TABLE))
     return found
 
