@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from app.answering.question_options import Asked, AskOptions
+from app.answering.question_options import Asked
 from app.captions import place
 from app.errors import CatalogError
 from app.library.catalog import Catalog
@@ -25,7 +25,7 @@ from app.library.catalog.records import Box, Found, PageName
 from app.loaders.base import Parsed, Place
 from ragcache.report import Report
 
-__all__ = ["AskOptions", "Asked"]  # from here too
+__all__ = ["Asked"]  # from here too
 Reason = Literal["hit", "neighbour"]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
-from app.answering import Answer, Asked, AskOptions
+from app.answering import Answer, Asked
 from app.answering.answerer import STOPPED
+from app.answering.question_options import AskedInConversation, taking
 from app.answering.standing import DocumentPlace
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.errors import CatalogError, NotFound
@@ -56,27 +57,29 @@ class Conversation:
     def messages(self) -> list[Message]:
         return [] if self.id is None else self._conversations.messages(self.id)
 
-    def ask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
+    @taking(AskedInConversation)
+    def ask(self, question: str, **options: Any) -> Answer:
         return self.stream(question, **options).answer
 
-    def stream(self, question: str, *, instead_of: int | None = None, **options: Unpack[AskOptions]) -> AnswerStream:
-        """Options of a pipeline but `history` and `collection`, which are the conversation's own. `instead_of`: a
-        question of it, whose place this one takes when its answer is stored; what stands behind goes with it.
-        """
+    @taking(AskedInConversation)
+    def stream(self, question: str, **options: Any) -> AnswerStream:
+        """Options of a pipeline but `history` and `collection`, which are the conversation's own, and `instead_of`."""
         own = {"history", "collection"} & set(options)
         if own:
             raise TypeError(f"a conversation has its own {' and '.join(sorted(own))}")
+        given = AskedInConversation(**options)
+        instead_of = given.instead_of
         with suppress(CatalogError):  # else it is as unsaved as it was
             self.save()
         if instead_of is not None:
             self.place_of(instead_of)
         messages = self._said(RECENT, before=instead_of)
-        asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
+        asked = replace(given, history=turns(messages), collection=self.collection)
         stream = self._start(question.strip(), asked, _last_places(messages))
         stream.then.append(partial(self._store, instead_of))
         return stream
 
-    def again(self, **options: Unpack[AskOptions]) -> AnswerStream:
+    def again(self, **options: Any) -> AnswerStream:
         """The last question, answered once more behind what stood before it, to compare: nothing is stored."""
         messages = self._said(RECENT + 2)  # with itself and its answer behind what it has read itself
         asked = [place for place, message in enumerate(messages) if message.role == "user"]
@@ -93,10 +96,12 @@ class Conversation:
                 return place
         raise NotFound(f"no question {message_id} in this conversation: it never was, or another took its place")
 
-    async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
+    @taking(AskedInConversation)
+    async def aask(self, question: str, **options: Any) -> Answer:
         return await (await self.astream(question, **options)).answer()
 
-    async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
+    @taking(AskedInConversation)
+    async def astream(self, question: str, **options: Any) -> AsyncAnswerStream:
         return await AsyncAnswerStream.of(self.stream, question, **options)
 
     def save(self) -> None:

@@ -8,14 +8,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
-from app.answering import Answer, Asked, AskOptions, Retrieved
+from app.answering import Answer, Asked, Retrieved
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.anticipation import Anticipation
 from app.answering.condensing import condensed
 from app.answering.conversation import Conversation
 from app.answering.gated import GatedAnswers
+from app.answering.question_options import taking
 from app.answering.search import KEYWORD, CollectionSearch, Searched, in_parts
 from app.answering.standing import DocumentPlace
 from app.answering.stream import AnswerStream, AsyncAnswerStream
@@ -116,12 +117,14 @@ class RagPipeline(ContextVerbs):
         finally:
             release_helpers()
 
-    def retrieve(self, question: str, **options: Unpack[AskOptions]) -> list[Retrieved]:
+    @taking(Asked)
+    def retrieve(self, question: str, **options: Any) -> list[Retrieved]:
         """The chunks that an answer would be made from, best first; neighbours behind the hits. Copies of a text count
         once, also in another dress (app/answering/selection.py)."""
         return self.search(question, **options).chunks
 
-    def search(self, question: str, **options: Unpack[AskOptions]) -> Searched:
+    @taking(Asked)
+    def search(self, question: str, **options: Any) -> Searched:
         """The same with what its user should know of it."""
         asked = Asked(**options)
         collection = self._searching.collection(asked.collection, asked.collection_id)
@@ -130,10 +133,12 @@ class RagPipeline(ContextVerbs):
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def ask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
+    @taking(Asked)
+    def ask(self, question: str, **options: Any) -> Answer:
         return self.stream(question, **options).answer
 
-    def stream(self, question: str, **options: Unpack[AskOptions]) -> AnswerStream:
+    @taking(Asked)
+    def stream(self, question: str, **options: Any) -> AnswerStream:
         """The answer as it comes. Its chunks are found when this returns, and its prompt is computed or under way."""
         return self.start(check_question(question), Asked(**options))
 
@@ -201,14 +206,17 @@ class RagPipeline(ContextVerbs):
     ) -> IngestResult:
         return await in_thread(self.ingest, paths, collection, **options)
 
-    async def aretrieve(self, question: str, **options: Unpack[AskOptions]) -> list[Retrieved]:
+    @taking(Asked)
+    async def aretrieve(self, question: str, **options: Any) -> list[Retrieved]:
         return await in_thread(self.retrieve, question, **options)
 
-    async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
+    @taking(Asked)
+    async def aask(self, question: str, **options: Any) -> Answer:
         """Cancelling it stops the decoding."""
         return await (await self.astream(question, **options)).answer()
 
-    async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
+    @taking(Asked)
+    async def astream(self, question: str, **options: Any) -> AsyncAnswerStream:
         return await AsyncAnswerStream.of(self.stream, question, **options)
 
     # -- parts ------------------------------------------------------------------------------------------------------

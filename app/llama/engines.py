@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import Any, Unpack
+from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import (
@@ -24,9 +24,10 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TransformComponent
 
-from app.answering import Answer, AskOptions
+from app.answering import Answer, Asked
 from app.answering.answerer import Answering
 from app.answering.pipeline import RagPipeline
+from app.answering.question_options import taking
 from app.answering.standing import DocumentPlace
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.llama.synthesizer import CachedSynthesizer, answer_metadata, as_node, cited_nodes
@@ -37,7 +38,8 @@ from app.prompt import Turn
 class CatalogRetriever(BaseRetriever):
     """Takes the options of `RagPipeline.retrieve`: collection, top_k, top_tokens, neighbours, mmr, where."""
 
-    def __init__(self, pipeline: RagPipeline, **options: Unpack[AskOptions]) -> None:
+    @taking(Asked)
+    def __init__(self, pipeline: RagPipeline, **options: Any) -> None:
         self._pipeline = pipeline
         self._options = options
         super().__init__()

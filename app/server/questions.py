@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.answering import Answer, AskOptions, SupportedSentence
+from app.answering import Answer, SupportedSentence
 from app.answering.conversation import NOTHING_ASKED, Conversation
 from app.answering.stream import AnswerStream
 from app.errors import NotFound
@@ -189,9 +189,9 @@ def _compared(
     return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it, caller.id, about)
 
 
-def _options(body: AnswerChoices, service: Service) -> AskOptions:
+def _options(body: AnswerChoices, service: Service) -> dict[str, Any]:
     given = {name: value for name in ("temperature", "top_p", "seed") if (value := getattr(body, name)) is not None}
-    options = AskOptions(max_tokens=body.max_tokens, top_k=body.chunks, retrieval=body.retrieval)
+    options: dict[str, Any] = {"max_tokens": body.max_tokens, "top_k": body.chunks, "retrieval": body.retrieval}
     if given:
         options["sampling"] = replace(service.pipeline.models.sampling, **given)
     if body.documents is not None:

@@ -14,7 +14,6 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle, TextNode
 
 from app import RagPipeline
-from app.answering import AskOptions
 from app.answering.answerer import NOTHING_FOUND
 from app.llama.engines import CachedChatEngine, CachedQueryEngine, CatalogRetriever, KVGenTransform
 from app.llama.synthesizer import CachedSynthesizer, retrieved_nodes
@@ -92,7 +91,7 @@ def test_neighbours_are_told_apart(pipeline: RagPipeline) -> None:
 
 
 def test_what_retrieval_left_out_is_told_with_the_answer(pipeline: RagPipeline) -> None:
-    options: AskOptions = {"top_k": 4, "top_tokens": 1}
+    options = {"top_k": 4, "top_tokens": 1}
     response = CachedQueryEngine(pipeline, CatalogRetriever(pipeline, **options), max_tokens=2).query(QUESTION)
     ours = pipeline.ask(QUESTION, max_tokens=2, **options)
     assert len(ours.notes) == 2
