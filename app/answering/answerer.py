@@ -16,7 +16,7 @@ from app.answering.stream import AnswerStream
 from app.answering.support import Passage, supported
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
-from app.library.kv import remember_identity
+from app.library.identities import remember_identity
 from app.settings import PromptOrder
 from ragcache.errors import FAULTS, PromptError, RagcacheError, reason_of
 from ragcache.together import Together

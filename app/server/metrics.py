@@ -16,8 +16,8 @@ from app.answering.stream import AnswerStream
 from app.models import Models
 from app.server.queueing import Turns
 from ragcache.errors import FAULTS
-from ragcache.store.base import TierStats
 from ragcache.store.eviction import order_names
+from ragcache.store.findings import TierStats
 
 TTFT_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
 BETWEEN_S = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
