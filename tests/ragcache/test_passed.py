@@ -63,7 +63,7 @@ def test_it_counts_as_used(tiny: Tiny, settings: dict[str, Any]) -> None:
     first, second, third = unbounded.ingest(SYSTEM, DOCUMENT)
     lead = unbounded.system_variant(SYSTEM)
     room = sum(one.nbytes + one.profile.nbytes for one in (lead, first, second, third))
-    store = open_store(ram_bytes=room, codec="raw")
+    store = open_store(ram_bytes=room, codec="raw", order="lru")
     for variant in (lead, first, second, third):
         store.put(variant)
     cache = ChunkCache(tiny.engine, store, "naive", context_chunks=0, keep_missed=False, **settings)
