@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
 
 import Stemmer
 
@@ -103,6 +104,7 @@ _JOINTS: Mapping[str, tuple[str, ...]] = {
     "hungarian": ("",),
 }
 LEAST_PART, LONGEST_COMPOUND = 4, 40  # characters
+LONGEST_WORD = 256  # characters that are stemmed
 REMEMBERED = 500  # stems of each language in each thread: a few MB where there are all languages
 _OF_THREAD = threading.local()  # a stemmer is not safe for threads
 
@@ -121,11 +123,14 @@ def language_of(words: Sequence[str]) -> str | None:
 
 
 def stems(words: Sequence[str], language: str | None) -> list[str]:
-    """One for each word; a word with a digit in it is a number or an identifier, and stays whole."""
+    """One for each word; a word with a digit in it is a number or an identifier, and stays whole, as do letters that
+    are no word of any language: some of the stemmers take the square of a word's length.
+    """
     if language is None:
         return list(words)
-    found: list[str] = _stemmer(language).stemWords(list(words))
-    return [stem if word.isalpha() else word for word, stem in zip(words, found, strict=True)]
+    plain = [len(word) <= LONGEST_WORD and word.isalpha() for word in words]
+    found = iter(_stemmer(language).stemWords([*compress(words, plain)]))
+    return [next(found) if one else word for word, one in zip(words, plain, strict=True)]
 
 
 def parts(word: str, language: str) -> list[tuple[str, str]]:

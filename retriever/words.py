@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from retriever.languages import SMALL_WORDS, language_of, parts, stems
 
@@ -25,6 +26,11 @@ _IN_RUN = re.compile(f"[{_RUN}]")
 # Characters without width, and with a soft hyphen the end of the line that it stands at.
 _UNSEEN = re.compile(r"\u00ad(?:\r?\n[ \t]*+)?|[\u200c\u200d\u2060\ufeff]")
 _BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u2010]\r?\n[ \t]*+([^\W\d_]++)")
+# What may be a run of combining marks, longer than any that a text needs; two halfwidth signs of kana are letters to
+# Python, and marks once they are decomposed.
+MOST_MARKS = 30
+_MARKS = re.compile(f"(?:[^\\w\x00-\x7f]|[\uff9e\uff9f]){{{MOST_MARKS + 1},}}")
+_JOINER = "\u034f"  # no mark, unseen: marks before and behind it are not brought into one order
 # Also the points of Hebrew and Arabic, which most texts leave out; vowel signs of other scripts stay, and so does the
 # breve of the Cyrillic short i, a letter of its own.
 _ACCENTS = re.compile(
@@ -70,11 +76,29 @@ def words(text: str) -> list[str]:
         text = _BROKEN.sub(r"\1\2 \1 \2", text)
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
-    folded = unicodedata.normalize(
-        "NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", _UNSEEN.sub("", text)))
-    ).casefold()
+    folded = normal_form("NFC", _ACCENTS.sub("", normal_form("NFKD", _UNSEEN.sub("", text)))).casefold()
     found = _WORD.findall(folded)
     return [piece for word in found for piece in _pieces(word)] if _IN_RUN.search(folded) else found
+
+
+def normal_form(form: Literal["NFC", "NFKD"], text: str) -> str:
+    """In linear time: Python sorts a run of combining marks in the square of its length, and no other thread runs
+    meanwhile. So a joiner stands behind each 30 of them, as in the stream-safe text of Unicode (UAX #15).
+    """
+    return unicodedata.normalize(form, _MARKS.sub(_with_joiners, text))
+
+
+def _with_joiners(run: re.Match[str]) -> str:
+    written: list[str] = []
+    marks = 0
+    for char in run[0]:
+        parts_of_it = unicodedata.normalize("NFKD", char)
+        marks = marks + len(parts_of_it) if unicodedata.combining(parts_of_it[0]) else 0
+        if marks > MOST_MARKS:
+            written.append(_JOINER)
+            marks = len(parts_of_it)
+        written.append(char)
+    return "".join(written)
 
 
 def terms(text: str) -> TextTerms:

@@ -9,7 +9,6 @@ answers, behind the second no more (docs/log.md).
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -17,6 +16,7 @@ from typing import Self
 from app.answering import Asked
 from app.library.catalog.records import Found
 from app.settings import Settings
+from retriever.words import normal_form
 
 MISFITS = 2
 # Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
@@ -81,7 +81,7 @@ def canonical(text: str, kind: str) -> str:
     w * h and w - h), case (mW and MW), a comma ("No, officers may enter"), a word more or less; and in code, in lists
     and in tables where a line ends (a comment, a row) and how far it is from the margin.
     """
-    lines = unicodedata.normalize("NFC", text).splitlines()
+    lines = normal_form("NFC", text).splitlines()
     if kind not in BY_LINES:
         lines = [line.rstrip() for line in lines]
         if not any(map(_SET.search, lines)):

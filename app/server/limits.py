@@ -20,7 +20,7 @@ PAUSE_S = 15.0  # between two parts of a body
 GRACE_S = 10.0  # before it is asked how fast they come
 SLOWEST = 1024  # bytes per second
 LOOKS = 120  # at jobs in a minute, of a key with a rate
-_UPLOADS = re.compile(r"/v1/collections/.+/documents(/.*)?")
+_UPLOADS = re.compile(r"(?s)/v1/collections/.+/documents(/.*)?")  # with line ends, else each part of a path is tried
 CHANGES = 8  # of one caller at a time
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 # Each has its own turns.

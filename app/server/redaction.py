@@ -8,9 +8,8 @@ from typing import Any
 
 from app.server.events import sound
 
-_PLACES = re.compile(
-    r"\S*[/\\](?:.*[/\\])?\S*"
-)  # paths and URLs, from the first of a line to the last: some have blanks
+# Paths and URLs, from the first of a line to the last: some have blanks. Looked for once in a word, however long it is.
+_PLACES = re.compile(r"(?<!\S)\S*[/\\](?:.*[/\\])?\S*")
 
 
 def placeless(told: str) -> str:

@@ -75,6 +75,7 @@ def test_what_is_as_long_as_it_may_be_is_read() -> None:
     [
         ("/v1/collections/a/documents", 5000),
         ("/v1/collections/a b/documents/7", 5000),
+        ("/v1/collections/a/documents/7/documents\n", 5000),  # else the more parts, the longer each of them takes
         ("/v1/collections/documents", 1000),
         ("/v1/conversations/documents", 1000),
     ],

@@ -25,10 +25,16 @@ from tests.app.server.serving import beside, served
         ("no report: http://10.0.0.7:8000: Connection refused", "no report: … Connection refused"),
         (r"C:\Users\me\a.kv and s3://bucket/b are gone", "… are gone"),
         ("one of 5 passages did not fit", "one of 5 passages did not fit"),
+        ("a/b\nc d/e\n\n f", "…\nc …\n\n f"),
     ],
 )
 def test_paths_and_addresses_are_left_out(told: str, left: str) -> None:
     assert placeless(told) == left
+
+
+def test_a_word_without_any_is_looked_through_once() -> None:
+    """Else for days, in which nothing of the server moves."""
+    assert placeless("x" * 4_000_000) == "x" * 4_000_000
 
 
 def test_a_job_tells_folders_to_whoever_runs_the_server_alone() -> None:
