@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import BertModel
+from transformers import BertModel, PreTrainedTokenizerBase
 from transformers.utils import logging as talk
 
 from retriever import FloatArray, RetrieverError
@@ -184,11 +185,21 @@ class Reranker:
                 f"the model in {self.folder} gives {model.num_labels} labels; a reranker gives one number"
             )
         ranking: CrossEncoder = model
+        ranking.preprocess([("", "")])  # what it sets of the tokenizer then stays so
         return ranking
+
+    @shared_property
+    def _counting(self) -> PreTrainedTokenizerBase:
+        """A tokenizer that pads nothing, beside the model's, which pads: each of them keeps its settings, so that
+        threads can share both.
+        """
+        own: PreTrainedTokenizerBase = copy.deepcopy(self._model.tokenizer)
+        _lengths(own, self._model.max_seq_length, [("", "")])
+        return own
 
     def load(self) -> None:
         """What the first score does else. Raises RetrieverError."""
-        assert self._model is not None
+        assert self._model is not None and self._counting is not None
 
     def score(self, question: str, texts: Sequence[str]) -> FloatArray:
         """One number per text; more is better. [texts]
@@ -201,7 +212,9 @@ class Reranker:
         model = self._model
         pairs = [(valid(question), valid(text)) for text in texts]
         try:
-            for chosen in batches(_lengths(model, pairs)):  # within a budget of tokens, padding too
+            for chosen in batches(
+                _lengths(self._counting, model.max_seq_length, pairs)
+            ):  # within a budget of tokens, padding too
                 rows = [pairs[place] for place in chosen]
                 scores[chosen] = model.predict(rows, batch_size=len(rows), show_progress_bar=False)
         except (RuntimeError, LookupError, TypeError, ValueError) as error:
@@ -212,8 +225,8 @@ class Reranker:
         return scores
 
 
-def _lengths(model: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> list[int]:
-    """Tokens of each pair as the model reads it."""
-    most = model.max_seq_length
+def _lengths(tokenizer: PreTrainedTokenizerBase, most: int | None, pairs: Sequence[tuple[str, str]]) -> list[int]:
+    """Tokens of each pair as a model reads it that takes so many at most."""
     cut: dict[str, Any] = {"truncation": True, "max_length": most} if most else {}
-    return [len(row) for row in model.tokenizer([list(pair) for pair in pairs], **cut)[IDS]]
+    rows: list[list[int]] = tokenizer([list(pair) for pair in pairs], **cut)[IDS]
+    return list(map(len, rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,28 @@ def test_each_text_gets_a_number_of_its_own(reranker: Reranker) -> None:
 def test_the_question_counts(reranker: Reranker) -> None:
     one, other = (reranker.score(question, ["ann wrote the book"])[0] for question in ("who", "rye"))
     assert one != other
+
+
+def test_threads_rerank_at_once(reranker: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of a tokenizer changes under another thread that reads by it."""
+    reranker.load()
+    changed: list[object] = []
+    own = PreTrainedTokenizerFast.set_truncation_and_padding
+
+    def seen(tokenizer: Any, *given: Any, **named: Any) -> None:
+        backend = tokenizer.backend_tokenizer
+        before = backend.padding, backend.truncation
+        own(tokenizer, *given, **named)
+        if before != (backend.padding, backend.truncation):
+            changed.append(before)
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "set_truncation_and_padding", seen)
+    texts = ["ann wrote the book", "rye", "who did the book"] * 7
+    expected = reranker.score("who wrote the book", texts)
+    with ThreadPoolExecutor(8) as threads:
+        for scores in threads.map(lambda _: reranker.score("who wrote the book", texts), range(40)):
+            np.testing.assert_allclose(scores, expected, atol=1e-4)
+    assert not changed
 
 
 def test_no_texts_load_no_model(tmp_path: Path) -> None:
