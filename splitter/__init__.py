@@ -41,14 +41,21 @@ SPLITTERS: Mapping[str, Callable[[], Factory]] = {
 
 
 def make_splitter(
-    spec: str, tokens: Tokens, embed: Embed | None = None, limits: ChunkLimits | Mapping[str, int] | None = None
+    spec: str,
+    tokens: Tokens,
+    embed: Embed | None = None,
+    limits: ChunkLimits | Mapping[str, int] | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Splitter:
     """`name` or `name:key=value,…` of SPLITTERS, or of a NodeParser by its import path (splitter/node_parser.py).
+    `check` is called again and again while a text is split, which ends with what it raises.
 
     Raises SplitterError for what is none of these, and for `semantic` without an embedding.
     """
-    from splitter.base import ChunkLimits
+    from splitter.base import CheckedTokens, ChunkLimits, checked_embed
 
+    if check is not None:
+        tokens, embed = CheckedTokens(tokens, check), embed and checked_embed(embed, check)
     name, settings = parse_spec(spec)
     chosen = limits if isinstance(limits, ChunkLimits) else ChunkLimits(**limits or {})
     if is_import_path(name):

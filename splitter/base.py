@@ -54,6 +54,30 @@ class Tokens(Protocol):
 
 
 @dataclass(frozen=True)
+class CheckedTokens:
+    """Asks before each text whether it is still wanted: `check` raises where it is not."""
+
+    tokens: Tokens
+    check: Callable[[], None]
+
+    def count(self, text: str) -> int:
+        self.check()
+        return self.tokens.count(text)
+
+    def offsets(self, text: str) -> Sequence[Offsets]:
+        self.check()
+        return self.tokens.offsets(text)
+
+
+def checked_embed(embed: Embed, check: Callable[[], None]) -> Embed:
+    def checked(texts: Sequence[str]) -> Vectors:
+        check()
+        return embed(texts)
+
+    return checked
+
+
+@dataclass(frozen=True)
 class ChunkLimits:
     """How many tokens a piece may have, both ends included."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import CatalogError
 from app.ingestion import IngestTally
-from app.ingestion.draft import Draft
+from app.ingestion.draft import Check, Draft
 from app.ingestion.room import KvRoom
 from app.library import Library
 from app.library.arrangement import chunks_before
@@ -75,12 +75,13 @@ class KvCapture:
             return self._keep(partial(self._cache.ingest, self._system, segments, opening))
         return self._keep(partial(self._warmed, segments, before))
 
-    def renew(self, collection: Collection, hashes: Iterable[str]) -> bool:
+    def renew(self, collection: Collection, hashes: Iterable[str], check: Check) -> bool:
         """What these chunks have lost, of documents that were computed over others which are gone -> whether there was
         room for all.
         """
         order = self._library.catalog.order
         for document, texts in order.texts(order.holding(collection, hashes)).items():
+            check()
             before = chunks_before(self._library, self._template, order.standing(document), len(texts))
             own = [self._template.chunk(text) for text in texts if text.strip()]
             if not self._keep(partial(self._warmed, own, before)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.ingestion import Failure
@@ -16,6 +16,7 @@ from ragcache.types import Chunk
 from retriever.sentences import Packed
 from splitter.base import Piece, Splitter
 
+Check = Callable[[], None]  # raises where the ingest is to end
 ChunkVectors = tuple[Vectors, Sequence[Packed]]  # of each chunk, and of its sentences
 
 
@@ -30,6 +31,12 @@ class Draft:
     def texts(self) -> list[str]:
         return [self.record.text[piece.start : piece.end] for piece in self.pieces]
 
+    def wanted_texts(self, check: Check) -> Iterator[str]:
+        """For what takes long with each."""
+        for text in self.texts():
+            check()
+            yield text
+
     def headed(self) -> list[Headed]:
         """What the vectors are of: a chunk below its headings."""
         return [(piece.heading, text) for piece, text in zip(self.pieces, self.texts(), strict=True)]
@@ -38,12 +45,12 @@ class Draft:
         """For the KV. One at a time: the ids of a large document take many times its text."""
         return (template.chunk(text) for text in self.texts())
 
-    def chunks(self, template: PromptTemplate, vectors: ChunkVectors) -> list[ChunkRecord]:
+    def chunks(self, template: PromptTemplate, vectors: ChunkVectors, check: Check = lambda: None) -> list[ChunkRecord]:
         """`vectors`: of all pieces."""
-        return [
-            _chunk(self.parsed, piece, text, template, *of_piece)
-            for piece, text, *of_piece in zip(self.pieces, self.texts(), *vectors, strict=True)
-        ]
+        chunks = []
+        for piece, text, *of_piece in zip(self.pieces, self.wanted_texts(check), *vectors, strict=True):
+            chunks.append(_chunk(self.parsed, piece, text, template, *of_piece))
+        return chunks
 
 
 def draft(source: str, stamp: FileStamp, parsed: Parsed, splitter: Splitter) -> Draft:

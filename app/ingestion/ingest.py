@@ -149,8 +149,8 @@ class Ingest:
         if survey.pending and (warning := disks.warning(survey.pending)):
             self._tell(f"warning: {warning}")
         self._room.keep_for(disks.growth(survey.pending))
-        room, advance, stages = self._room, self._within, self._stages
-        writer = Writer(self._library, self._models, collection, self._tally, room, disks, advance, stages)
+        room, advance, stages, check = self._room, self._within, self._stages, self._check_stopped
+        writer = Writer(self._library, self._models, collection, self._tally, room, disks, advance, stages, check)
         outlook = Outlook(self._library, self._models, collection, self._room) if self._tells else None
         for file, outcome in self._read(survey, outlook):
             match outcome:

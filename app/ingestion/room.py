@@ -89,7 +89,7 @@ class KvRoom:
         """Bytes, of the one that has less."""
         return min(self._of_budget(), self._of_disk())
 
-    def nbytes(self, texts: Sequence[str]) -> int:
+    def nbytes(self, texts: Iterable[str]) -> int:
         """Of a document of such chunks."""
         from app.ingestion.estimate import KvSize, chunk_lengths  # it imports torch
 

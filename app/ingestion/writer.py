@@ -18,7 +18,7 @@ import numpy as np
 
 from app.ingestion import IngestTally
 from app.ingestion.capture import KvCapture, KvRemoval
-from app.ingestion.draft import ChunkVectors, Draft, uncut
+from app.ingestion.draft import Check, ChunkVectors, Draft, uncut
 from app.ingestion.draft import draft as cut
 from app.ingestion.room import DiskCheck, KvRoom
 from app.ingestion.stages import FileStages
@@ -62,12 +62,12 @@ class Writer:
         room: KvRoom,
         disks: DiskCheck,
         advance: Advance,
-        stages: FileStages | None = None,
+        stages: FileStages | None,
+        check: Check,
     ):
-        self._library, self._models, self._advance = library, models, advance
-        self._stages = stages or FileStages()
-        self._collection, self._tally = collection, tally
-        self._room, self._disks = room, disks
+        self._library, self._models = library, models
+        self._advance, self._stages, self._check = advance, stages or FileStages(), check
+        self._collection, self._tally, self._room, self._disks = collection, tally, room, disks
         self._removal = KvRemoval(library, models, collection, tally)
         self._drafts: list[tuple[Pending, Draft]] = []
         self._touched: list[tuple[int, int, int]] = []
@@ -87,7 +87,7 @@ class Writer:
 
     @shared_property
     def _splitter(self) -> Splitter:
-        return self._library.splitter(self._collection)
+        return self._library.splitter(self._collection, check=self._check)
 
     # -- file by file -----------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Writer:
         self._touch()
         lost, again = self._removal.finish(), self._room.mode != "off"
         if lost and self._room.now:
-            again = self._capture.renew(self._collection, lost)
+            again = self._capture.renew(self._collection, lost, self._check)
         elif lost and again:  # on use
             self._tally.note(
                 f"{len(lost)} chunks had seen texts that are gone, and lost their KV: answers compute it again, or "
@@ -207,7 +207,7 @@ class Writer:
 
     def _kv_bytes(self, draft: Draft) -> int:
         try:
-            return self._room.nbytes(draft.texts())
+            return self._room.nbytes(draft.wanted_texts(self._check))
         except OF_A_TEXT:
             return 0  # it will not be written
 
@@ -258,7 +258,7 @@ class Writer:
 
         template = self._models.template
         try:
-            chunks = draft.chunks(template, vectors)
+            chunks = draft.chunks(template, vectors, self._check)
         except OF_A_TEXT as error:
             self._give_up(file, error)
             return

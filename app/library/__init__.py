@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,16 +55,18 @@ class Library:
         """Raises CatalogError when it was embedded by another model than that of the settings."""
         self.catalog.collections.check_embedder(collection, self.settings.embedder, self._models.embedder_fingerprint)
 
-    def splitter(self, collection: Collection | None, name: str | None = None) -> Splitter:
+    def splitter(
+        self, collection: Collection | None, name: str | None = None, check: Callable[[], None] | None = None
+    ) -> Splitter:
         """As the collection was made with, so that all its documents are cut alike, or as a new one would be made; or
-        another one with the same limits, by name. Raises SplitterError.
+        another one with the same limits, by name. `check` ends a split by what it raises. Raises SplitterError.
         """
         if name:
             self.trust_splitter(name)
         if collection is None:
-            return self._models.splitter(name or self.settings.splitter, self.settings.chunk_limits)
+            return self._models.splitter(name or self.settings.splitter, self.settings.chunk_limits, check)
         self._check_trusted(name or collection.splitter, collection)
-        return self._models.splitter(name or collection.splitter, collection.splitter_settings)
+        return self._models.splitter(name or collection.splitter, collection.splitter_settings, check)
 
     def trust_splitter(self, spec: str) -> None:
         """The operator has named it, so a collection may be cut by it, whatever module it is in."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self
 
@@ -113,9 +113,9 @@ class Models:
         """Without loading the model, or even its library."""
         return fingerprint(resolve_embedder(self.settings.embedder))
 
-    def splitter(self, name: str, limits: Mapping[str, int]) -> Splitter:
-        """Raises SplitterError."""
-        return make_splitter(name, self.template.tokens, self.sentences.embed, limits)
+    def splitter(self, name: str, limits: Mapping[str, int], check: Callable[[], None] | None = None) -> Splitter:
+        """Raises SplitterError. `check` ends a split by what it raises."""
+        return make_splitter(name, self.template.tokens, self.sentences.embed, limits, check)
 
     def answering(self) -> AbstractContextManager[None]:
         """While somebody waits for what is done inside: captures that can wait hold on."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.ingestion import IngestOptions, IngestResult
+from app.ingestion.draft import Check
 from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.models import Models
@@ -44,8 +45,8 @@ class FragileEmbedder(Embedder):
 
 
 class FragileModels(Models):
-    def splitter(self, name: str, limits: Mapping[str, int]) -> Splitter:
-        return Fragile(super().splitter(name, limits))
+    def splitter(self, name: str, limits: Mapping[str, int], check: Check | None = None) -> Splitter:
+        return Fragile(super().splitter(name, limits, check))
 
 
 @pytest.fixture

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import app.ingestion.writer as writing
-from app.errors import CatalogError, CollectionBusy
+from app.errors import CatalogError, CollectionBusy, IngestStopped
 from app.ingestion import IngestOptions, IngestProgress
 from app.ingestion.ingest import Ingest
 from app.library import Library
@@ -101,6 +103,31 @@ def test_ctrl_c_keeps_what_is_in_and_drops_the_rest(
     assert (newest.state, newest.counts["added"]) == ("interrupted", 2)
     again = ingest()
     assert (again.added, again.unchanged) == (1, 2)
+
+
+@pytest.mark.parametrize(("splitter", "at"), [("semantic", "vectors"), ("semantic", "tokens"), ("fixed", "tokens")])
+def test_a_long_text_is_split_no_further(
+    library: Library, models: Models, docs: Path, monkeypatch: pytest.MonkeyPatch, splitter: str, at: str
+) -> None:
+    (docs / "a.txt").write_text(" ".join(f"The keeper wrote line {line} of the log." for line in range(20_000)))
+    collection, options = library.collection_or_new("default"), IngestOptions(kv="on-use", workers=1, splitter=splitter)
+    run, read = Ingest(library, models, collection, options), list[str]()
+
+    def heard(what: str, reading: Callable[..., Any]) -> Callable[..., Any]:
+        def read_and_stop(texts: Any) -> Any:
+            read.append(what)
+            if what == at:
+                run.stop()
+            return reading(texts)
+
+        return read_and_stop
+
+    monkeypatch.setattr(models.template.tokens, "offsets", heard("tokens", models.template.tokens.offsets))
+    monkeypatch.setattr(models.sentences, "embed", heard("vectors", models.sentences.embed))
+    with pytest.raises(IngestStopped):
+        run.run([docs])
+    assert read.count(at) == 1 and read[-1] == at, "what was begun ends, and nothing is begun behind it"
+    assert run.result.added == 0 and not library.catalog.documents.all(collection)
 
 
 def test_runs_are_written_down(library: Library, docs: Path, ingest: Run) -> None:
