@@ -33,7 +33,7 @@ class Source(ABC):
     the same text and vector for ever. Numbers in the log of retirements ascend too, from 1, and it is never shortened.
     Vectors have length 1.
 
-    Several threads may call, and the chunks may change between two calls but not within one.
+    Several threads may call, and the chunks may change between two calls, and between two batches of one.
     """
 
     @property

@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Text, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Column, Connection, Row, Select, Text, and_, bindparam, delete, func, insert, or_, select, update
 
 from app.errors import CatalogError, NotFound
-from app.library.catalog.database import DatabasePart, batches, stored
+from app.library.catalog.database import Database, DatabasePart, batches, stored
 from app.library.catalog.kept_rows import SEQUENCES
 from app.library.catalog.locks import check_held
 from app.library.catalog.orphans import orphaned
@@ -146,6 +146,23 @@ def pack(vector: Vectors) -> bytes:
     return vector.astype("<f4", copy=False).tobytes()
 
 
+def pages(
+    database: Database, query: Select[Any], key: Column[int], after: int, most: int
+) -> Iterator[Sequence[Row[Any]]]:
+    """Rows by one of their columns, ascending, from above `after` on: so many at a time, each time of one moment.
+    Nothing is open between two: while one is worked on for hours, SQLite could not shorten its log, nor PostgreSQL
+    clean up.
+    """
+    ordered = query.order_by(key).limit(most)
+    while True:
+        with database.reading() as connection:
+            rows = connection.execute(ordered.where(key > after)).all()
+        if not rows:
+            return
+        yield rows
+        after = rows[-1]._mapping[key]
+
+
 class Chunks(DatabasePart):
     def found(self, ids: Sequence[int] | IntArray) -> list[Found]:
         """Chunks with their documents, in the order of `ids`; those that are gone meanwhile are left out."""
@@ -163,12 +180,9 @@ class Chunks(DatabasePart):
 
     def texts(self, collection: Collection) -> Iterator[tuple[int, str]]:
         """Ids and texts of all chunks, in the order of their ids."""
-        query = select(CHUNKS.c.id, CHUNKS.c.text).where(CHUNKS.c.collection_id == collection.id).order_by(CHUNKS.c.id)
-        after = 0
-        with self._database.reading() as connection:
-            while rows := connection.execute(query.where(CHUNKS.c.id > after).limit(_ROWS)).all():
-                yield from ((row.id, row.text) for row in rows)
-                after = rows[-1].id
+        query = select(CHUNKS.c.id, CHUNKS.c.text).where(CHUNKS.c.collection_id == collection.id)
+        for rows in pages(self._database, query, CHUNKS.c.id, 0, _ROWS):
+            yield from ((row.id, row.text) for row in rows)
 
     def at(self, places: Sequence[tuple[int, int]]) -> list[Found]:
         """Chunks with their documents, by document and ordinal, in no order; where there is none, there is none."""

@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, or_, select
 
 from app.errors import CatalogError, NotFound
-from app.library.catalog.chunks import source_key
+from app.library.catalog.chunks import pages, source_key
 from app.library.catalog.database import Database, batches
 from app.library.catalog.records import Collection
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, LARGEST_ID, RETIREMENTS, SENTENCES
@@ -68,18 +68,14 @@ class CatalogSource(Source):
             )
             .join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
             .where(CHUNKS.c.collection_id == self._collection.id)
-            .order_by(CHUNKS.c.id)
-            .limit(batch)
         )
-        with self._database.reading() as connection:
-            while rows := connection.execute(query.where(CHUNKS.c.id > after)).all():
-                vectors = np.frombuffer(b"".join(row.embedding for row in rows), dtype="<f4")
-                after = rows[-1].id
-                yield (
-                    np.array([row.id for row in rows], dtype=np.int64),
-                    [_named(row.title, row.heading, row.text) for row in rows],
-                    vectors.reshape(len(rows), self.dimension).astype(np.float32),
-                )
+        for rows in pages(self._database, query, CHUNKS.c.id, after, batch):
+            vectors = np.frombuffer(b"".join(row.embedding for row in rows), dtype="<f4")
+            yield (
+                np.array([row.id for row in rows], dtype=np.int64),
+                [_named(row.title, row.heading, row.text) for row in rows],
+                vectors.reshape(len(rows), self.dimension).astype(np.float32),
+            )
 
     def sentences(self, ids: IntArray) -> list[Packed | None]:
         found: dict[int, Packed] = {}

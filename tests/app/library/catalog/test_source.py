@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import QueuePool
 
 from app.errors import CatalogError
 from app.library.catalog import Catalog, open_catalog
@@ -98,14 +99,19 @@ def test_filters_have_as_many_values_as_a_database_takes(catalog: Catalog, colle
         source.live_ids({"document": most[1:], "source": ["/a"] * 2})
 
 
-def test_a_reader_sees_one_moment(catalog: Catalog, collection: Collection) -> None:
-    catalog.documents.replace(collection, *document(["a", "b"]))
-    source = catalog.source(collection)
-    batches = source.added(0, batch=1)
-    seen = next(batches)[1]
-    catalog.documents.replace(collection, *document(["c", "d"]))
-    assert seen + [text for _, texts, _ in batches for text in texts] == [f"/docs/a.txt\n{one}" for one in "ab"]
-    assert [text for _, texts, _ in source.added(0) for text in texts] == [f"/docs/a.txt\n{one}" for one in "cd"]
+def test_each_batch_is_of_one_moment_and_nothing_is_open_between_two(catalog: Catalog, collection: Collection) -> None:
+    catalog.documents.replace(collection, *document(["a", "b", "c"]))
+    source, pool = catalog.source(collection), catalog.chunks._database._engine.pool
+    assert isinstance(pool, QueuePool)
+    batches = source.added(0, batch=2)
+    assert [text[-1] for text in next(batches)[1]] == ["a", "b"]
+    texts = catalog.chunks.texts(collection)
+    assert next(texts)[1] == "a"
+    assert pool.checkedout() == 0, "a log cannot be shortened while somebody reads"
+    catalog.documents.replace(collection, *document(["d", "e", "f"]))
+    assert [text[-1] for _, batch, _ in batches for text in batch] == ["d", "e", "f"], "what is behind it as it is now"
+    assert [number for _, number in source.retired(0)] == [1, 2, 3]
+    assert "".join(text for _, text in texts) == "bcdef"
 
 
 def test_filters(catalog: Catalog, collection: Collection) -> None:
