@@ -81,10 +81,10 @@ def make_model(config: PreTrainedConfig, seed: int = 0) -> transformers.PreTrain
     return model
 
 
-def to_bfloat16(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
+def to_dtype(model: transformers.PreTrainedModel, dtype: torch.dtype) -> transformers.PreTrainedModel:
     """As a folder is read in this number format: RoPE's frequencies stay in float32."""
     frequencies = model.model.rotary_emb.inv_freq.clone()
-    model.to(torch.bfloat16)
+    model.to(dtype)
     model.model.rotary_emb.inv_freq = frequencies
     return model
 

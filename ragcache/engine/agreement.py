@@ -29,6 +29,12 @@ def row_errors(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(((ours.float() - theirs.float()).norm(dim=-1) / usual).amax(0))
 
 
+def own_errors(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+    """[n, dim] -> how far each row is off, relative to itself [n]. Rows may differ in size by orders of magnitude."""
+    wide = theirs.float()
+    return torch.as_tensor((ours.float() - wide).norm(dim=-1) / wide.norm(dim=-1).clamp_min(1e-12))
+
+
 def wrong_turn(ours: torch.Tensor, theirs: torch.Tensor, places: list[int]) -> tuple[int, float] | None:
     """K [kv_heads, n, head_dim] as two RoPEs turn it to `places` -> the place where they differ most, and by how much;
     None where rounding explains it. Angles grow with the position, and so does their rounding.

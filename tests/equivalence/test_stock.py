@@ -12,7 +12,7 @@ from ragcache.engine.torch import attention, forward
 from ragcache.engine.torch.decoder import Decoder, KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.forward import PREFILL_ROWS
-from tests.tiny import Stock, Tiny, assert_close, draw, garbage, make_config, make_model, make_tiny, stock, to_bfloat16
+from tests.tiny import Stock, Tiny, assert_close, draw, garbage, make_config, make_model, make_tiny, stock, to_dtype
 
 TOKENS = 150  # more than one block of rows
 
@@ -132,7 +132,7 @@ def test_bfloat16(family: str) -> None:
     # The default weights: sharp attention over random ones makes rounding the larger part of any logit.
     config = make_config(family, initializer_range=0.05)
     torch.manual_seed(0)
-    model = to_bfloat16(type(make_model(config))(config).eval())
+    model = to_dtype(type(make_model(config))(config).eval(), torch.bfloat16)
     engine, ids = TorchEngine.from_model(model), draw(TOKENS, 4)
     expected, buffer = stock(model, ids), garbage(engine, TOKENS)
     assert engine.spec.dtype == buffer.k.dtype == torch.bfloat16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,34 @@ import torch
 import transformers
 from safetensors import SafetensorError
 from torch import nn
-from transformers import DynamicCache
 from transformers.utils import logging as talk
 
-from ragcache.engine.agreement import row_errors, sampled_positions, tolerance, wrong_turn
-from ragcache.engine.torch.decoder import Decoder, DecoderLayer, KVBuffer, linear, pack_linears
+from ragcache.engine.torch.decoder import Decoder, DecoderLayer, linear, pack_linears
+from ragcache.engine.torch.selfcheck import check_against
 from ragcache.errors import ModelError
 from ragcache.rope import Rope, head_dim
 
 ATTENTION_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm"}
 LAYER_PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 MLP_PARTS = {"gate_proj", "up_proj", "down_proj"}
+# Numbers of a configuration that change what is computed, in whatever family, by nothing that a layer's parts show. Not
+# among them are those that the decoder follows: attention_multiplier and query_pre_attn_scalar stand in `scaling` of a
+# layer's attention, the MLP runs with its own activation, and Rope has all of its own.
+ADDED = (  # unless 0, false or none
+    "alibi", "attention_chunk_size", "attention_k_eq_v", "attention_logit_cap", "attn_logit_softcapping",
+    "attn_temperature_tuning", "final_logit_softcapping", "layer_rope_theta", "log_scaling_alpha",
+    "num_kv_shared_layers", "prefix_lm", "use_bidirectional_attention",
+)  # fmt: skip
+MULTIPLIED = (  # unless 1, for all layers
+    "attention_in_multiplier", "attention_out_multiplier", "attention_value_scale", "embedding_multiplier",
+    "embedding_scale", "key_multiplier", "lm_head_multiplier", "logit_scale", "logits_mup_width_multiplier",
+    "logits_scaling", "mlp_multipliers", "no_rope_layers", "residual_multiplier",
+)  # fmt: skip
+ROPE_KEYS = {  # that give a position its angles, and attention one factor for all positions
+    "attention_factor", "beta_fast", "beta_slow", "factor", "finetuned", "high_freq_factor", "low_freq_factor",
+    "max_position_embeddings", "mscale", "mscale_all_dim", "original_max_position_embeddings", "partial_rotary_factor",
+    "rope_theta", "rope_type", "truncate", "type",
+}  # fmt: skip
 
 
 def load_pretrained(path: Path | str, dtype: torch.dtype, device: torch.device) -> transformers.PreTrainedModel:
@@ -67,7 +83,8 @@ def build_decoder(model: transformers.PreTrainedModel) -> Decoder:
     config = model.config
     _refuse_windows(config)
     inner = _part(model, "model")
-    device = next(model.parameters()).device
+    rope = Rope.from_config(config, next(model.parameters()).device)
+    _refuse_numbers(config)
     heads = int(config.num_attention_heads)
     dim = head_dim(config)
     layers = tuple(_layer(module, index) for index, module in enumerate(_part(inner, "layers")))
@@ -79,13 +96,13 @@ def build_decoder(model: transformers.PreTrainedModel) -> Decoder:
         layers=layers,
         norm=_part(inner, "norm"),
         head=_part(model, "lm_head"),
-        rope=Rope.from_config(config, device),
+        rope=rope,
         heads=heads,
         kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
         dim=dim,
         scale=scales.pop(),
     )
-    _check_against(model, decoder)
+    check_against(model, decoder)
     return decoder
 
 
@@ -97,6 +114,18 @@ def _refuse_windows(config: Any) -> None:
             f"{config.model_type} attends through a sliding window ({window} tokens): a cached chunk would need "
             "another mask. Choose a model with full attention in every layer"
         )
+
+
+def _refuse_numbers(config: Any) -> None:
+    strange = {key: value for key, value in config.rope_parameters.items() if key not in ROPE_KEYS and value}
+    strange |= {name: value for name in ADDED if (value := getattr(config, name, None))}
+    for name in MULTIPLIED:
+        value = getattr(config, name, None)
+        if any(one != 1 for one in (value if isinstance(value, (list, tuple)) else [value]) if one is not None):
+            strange[name] = value
+    if strange:
+        listed = ", ".join(f"{name}={value!r:.40}" for name, value in strange.items())
+        raise ModelError(f"{config.model_type} computes by {listed}, which the torch engine does not: not supported")
 
 
 def _part(module: nn.Module, name: str) -> Any:
@@ -147,41 +176,3 @@ def _fuse(projections: list[nn.Linear]) -> nn.Module:
             projection.bias = nn.Parameter(bias[start:stop], requires_grad=False)
         start = stop
     return linear(weight, bias)
-
-
-@torch.inference_mode()
-def _check_against(model: transformers.PreTrainedModel, decoder: Decoder) -> None:
-    """Structure does not show a soft cap, an embedding multiplier, or how far positions are turned; a few tokens that
-    stand all over the model's context do.
-    """
-    places = sampled_positions(int(model.config.max_position_embeddings))
-    count, device, dtype = len(places), decoder.embed.weight.device, decoder.embed.weight.dtype
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, model.config.vocab_size, (count,), generator=generator).to(device)
-    spread = torch.tensor(places, device=device)
-    shape = (2, len(decoder.layers), decoder.kv_heads, count, decoder.dim)
-    buffer = KVBuffer(torch.empty(shape, dtype=dtype, device=device))
-    near = replace(decoder, rope=replace(decoder.rope, cos=decoder.rope.cos[spread], sin=decoder.rope.sin[spread]))
-    hidden = near.forward(decoder.embed(ids), torch.arange(count, device=device), buffer, range(len(decoder.layers)))
-    # With a mask of its own: transformers takes gaps between positions for the ends of prompts.
-    theirs = model(
-        ids[None], position_ids=spread[None], attention_mask=torch.ones_like(ids)[None], past_key_values=DynamicCache()
-    )
-    for reason in _differences(decoder.logits(hidden), buffer, theirs, places):
-        raise ModelError(
-            f"{model.config.model_type} does not compute standard RoPE attention: {reason}. It is not supported"
-        )
-
-
-def _differences(logits: torch.Tensor, buffer: KVBuffer, theirs: Any, places: list[int]) -> Iterator[str]:
-    # The median: rounding alone may send single rows of 16 bits astray, what is computed wrongly shows in most.
-    error = float(row_errors(logits[None], theirs.logits).median())
-    if not error <= tolerance(buffer.k.dtype):
-        yield f"its logits differ from ours by {error:.1%}"
-    keys = [layer.keys[0] for layer in theirs.past_key_values.layers]  # rotated
-    if wrong := wrong_turn(buffer.k[0], keys[0], places):
-        yield f"K of its first layer differs from ours by {wrong[1]:.1%} at position {wrong[0]}"
-    for index, (ours, own) in enumerate(zip(buffer.k, keys, strict=True)):
-        error = float(row_errors(ours, own).median())
-        if not error <= tolerance(ours.dtype):
-            yield f"K of layer {index} differs from ours by {error:.1%}"

@@ -9,7 +9,7 @@ import torch
 from ragcache.engine.selfcheck import Check, self_check
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.rope import Rope
-from tests.tiny import Tiny, make_config, make_model, make_tiny, to_bfloat16
+from tests.tiny import Tiny, make_config, make_model, make_tiny, to_dtype
 
 
 def test_a_sound_engine_passes(every_tiny: Tiny) -> None:
@@ -20,7 +20,7 @@ def test_a_sound_engine_passes(every_tiny: Tiny) -> None:
 
 
 def test_the_tolerance_is_that_of_the_number_format() -> None:
-    model = to_bfloat16(make_model(make_config(initializer_range=0.05)))
+    model = to_dtype(make_model(make_config(initializer_range=0.05)), torch.bfloat16)
     checks = self_check(TorchEngine.from_model(model))
     assert all(check.tolerance == 6e-2 for check in checks)
     assert checks[2].ok, checks[2]
