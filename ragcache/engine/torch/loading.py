@@ -26,7 +26,7 @@ MLP_PARTS = {"gate_proj", "up_proj", "down_proj"}
 # layer's attention, the MLP runs with its own activation, and Rope has all of its own.
 ADDED = (  # unless 0, false or none
     "alibi", "attention_chunk_size", "attention_k_eq_v", "attention_logit_cap", "attn_logit_softcapping",
-    "attn_temperature_tuning", "final_logit_softcapping", "layer_rope_theta", "log_scaling_alpha",
+    "attn_temperature_tuning", "clip_qkv", "final_logit_softcapping", "layer_rope_theta", "log_scaling_alpha",
     "num_kv_shared_layers", "prefix_lm", "use_bidirectional_attention",
 )  # fmt: skip
 MULTIPLIED = (  # unless 1, for all layers

@@ -58,6 +58,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         other("Ministral3", layer_types=None, rope_parameters=dict(ROPES["yarn"], llama_4_scaling_beta=0.1)),
         "ministral3 computes by llama_4_scaling_beta=0.1, which the torch engine does not",
     ),
+    "values that are clamped": (other("Olmo", clip_qkv=50.0), "olmo computes by clip_qkv=50.0, which the torch engine"),
     "an unknown number of RoPE": (llama_with_rope(rope_type="default", widened=2), "llama computes by widened=2"),
     "soft caps": (
         other("Gemma2", layer_types=["full_attention"] * 3, hidden_activation="gelu_pytorch_tanh"),
