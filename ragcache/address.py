@@ -80,11 +80,23 @@ def is_border(told: object) -> bool:
     return isinstance(told, str) and (told == "" or _BORDER.fullmatch(told) is not None)
 
 
+def group_of(border: str) -> str:
+    """Borders whose names begin alike, as far as their first `-`, are a group. No border is called as it is."""
+    return f"{border[: border.find('-') + 1]}*"
+
+
 def lead_address(fingerprint: str, system: str, chunk: str, border: str = "") -> VariantKey:
     """Of the chunk of this hash without context, behind the System segment of that hash and within this border; its
     family is that of all that is stored of the chunk there.
     """
     return VariantKey(fingerprint, system, (), chunk, border=border)
+
+
+def is_of(key: VariantKey, other: VariantKey) -> bool:
+    """Whether that is the same chunk's behind a System segment, within the key's border, or in the group that stands
+    there.
+    """
+    return bool(other.system) and other.chunk == key.chunk and key.border in (other.border, group_of(other.border))
 
 
 def border_behind(system: str, segment: Segment) -> str:

@@ -12,7 +12,8 @@ collection has the text still. Another engine may have another tokenizer: of its
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection as Hashes
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,7 +22,8 @@ from itertools import chain
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.identities import current_identity
-from app.library.kv import FileTally, Shelf, border_around, context_hashes, families_of, has_kv
+from app.library.kv import AROUND, FileTally, Shelf, border_around, context_hashes, families_of, has_kv
+from app.library.kv_removal import drop_chunks, drop_traces
 from app.models import Models
 from app.settings import Settings
 from ragcache.address import system_address
@@ -31,7 +33,6 @@ from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.store.frame import read_seen
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.sweep import usage
-from ragcache.types import VariantKey
 
 QUARANTINE_AGE = timedelta(days=7)
 LISTING_S = 10.0  # some 50,000 names at 50 ms
@@ -53,11 +54,10 @@ def take_census(library: Library, models: Models) -> Census:
     if not has_kv(library.settings):
         return census
     identity, folder = current_identity(models), CacheFolder(library.settings.kv_folder)
-    known = library.catalog.chunks.hashes() | context_hashes(library)
-    families = set(families_of(identity, known))
+    texts = _Texts(library, models)
+    families = set(families_of(identity, texts.known("")))
     # The System segment's own: no System stands before it.
     families.add(system_address(identity.fingerprint, identity.system).family)
-    suspects: dict[Item, VariantKey] = {}
     for item in folder.items():
         if item.engine != engine_name(identity.fingerprint):
             census.other.append(item)
@@ -65,16 +65,16 @@ def take_census(library: Library, models: Models) -> Census:
             census.live.append(item)
         elif (key := folder.key(item)) is None:
             census.unreadable.append(item)
+        elif texts.serves_nobody(key.border):
+            census.dead.append(item)
         elif (
             key.fingerprint != identity.fingerprint or not key.system
         ):  # another one, or another System's own, or a prefix
             census.other.append(item)
+        elif not texts.has(key.border, {key.chunk}):
+            census.dead.append(item)
         else:
-            suspects[item] = key
-    texts = _there(library, models, known, (key.chunk for key in suspects.values()))
-    for item, key in suspects.items():
-        kept = census.live if key.system == identity.system else census.other
-        (kept if key.chunk in texts else census.dead).append(item)
+            (census.live if key.system == identity.system else census.other).append(item)
     return census
 
 
@@ -84,34 +84,56 @@ def _traces(library: Library, models: Models, census: Census) -> list[Item]:
         return []
     engine = engine_name(current_identity(models).fingerprint)
     items = chain(census.live, (item for item in census.other if item.engine == engine))
-    known = library.catalog.chunks.hashes() | context_hashes(library)
-    strange: dict[Item, frozenset[str]] = {}  # alone: an entry may have seen hundreds, and there are many entries
+    texts, found = _Texts(library, models), list[Item]()
     for item in items:
         with suppress(OSError):  # another user's, or the disk fails; what is not told may be there still
-            if new := read_seen(item.path)[0] - known:
-                strange[item] = new
-    texts = _there(library, models, known, chain.from_iterable(strange.values()))
-    return [item for item, chunks in strange.items() if not chunks <= texts]
+            if not texts.has(*read_seen(item.path)):
+                found.append(item)
+    return found
 
 
-def _there(library: Library, models: Models, known: set[str], chunks: Iterable[str]) -> set[str]:
-    """Token hashes of all texts that a collection has, as far as these chunks need them. SQL has those of the tokenizer
-    that each document was ingested with. Where that was another than today's, answers cache chunks under other hashes,
-    so before any is called gone the texts themselves are tokenised.
+class _Texts:
+    """Those that KV may have a part of, by their token hashes: within the border around a collection its own, else all
+    that a collection or a context cache has.
     """
-    return known if known.issuperset(chunks) else known | _spoken(library, models)
 
+    def __init__(self, library: Library, models: Models):
+        self._library, self._models = library, models
+        self._collections = {border_around(one): one for one in library.catalog.collections.all()}
+        self._known, self._all = dict[str, set[str]](), dict[str, set[str]]()  # by border
 
-def _spoken(library: Library, models: Models) -> set[str]:
-    """Token hashes of all chunks by the tokenizer of the settings."""
-    hashes = set()
-    for collection in library.catalog.collections.all():
-        for _, text in library.catalog.chunks.texts(collection):
-            try:
-                hashes.add(models.template.chunk(text).hash)
-            except PromptError:
-                continue  # blank: never part of a prompt
-    return hashes
+    def serves_nobody(self, border: str) -> bool:
+        """Around a collection that is gone, or one by a uid that it had before it was embedded again or restored."""
+        return border.startswith(AROUND) and border not in self._collections
+
+    def known(self, border: str) -> set[str]:
+        """As SQL has them: by the tokenizer that each document was ingested with."""
+        if border not in self._known:
+            hashes, own = self._library.catalog.chunks.hashes, self._collections.get(border)
+            self._known[border] = hashes(own) if own else hashes() | context_hashes(self._library)
+        return self._known[border]
+
+    def has(self, border: str, chunks: Hashes[str]) -> bool:
+        """All of these. Where documents were ingested with another tokenizer than today's, answers cache chunks under
+        other hashes, so before any is called gone the texts themselves are tokenised.
+        """
+        if self.serves_nobody(border):
+            return False
+        of = border if border in self._collections else ""
+        if self.known(of).issuperset(chunks):
+            return True
+        if of not in self._all:
+            self._all[of] = self.known(of).union(*map(self._spoken, self._of(of)))
+        return self._all[of].issuperset(chunks)
+
+    def _of(self, border: str) -> Iterable[Collection]:
+        return [self._collections[border]] if border else self._collections.values()
+
+    def _spoken(self, collection: Collection) -> Iterator[str]:
+        """Token hashes of its chunks by the tokenizer of the settings."""
+        for _, text in self._library.catalog.chunks.texts(collection):
+            with suppress(PromptError):  # blank: never part of a prompt
+                yield self._models.template.chunk(text).hash
 
 
 def tiers(settings: Settings, census: Census) -> list[TierStats]:
@@ -196,9 +218,9 @@ def prune(
     """`others` takes all KV of other models and System segments too. Raises CatalogError while an ingest runs."""
     started = time.time_ns()
     folder = CacheFolder(library.settings.kv_folder)
-    if not dry:
-        library.catalog.orphans.forget()
     if not has_kv(library.settings) and not folder.quarantined(started):
+        if not dry:
+            _finish_removals(library, models)
         return Pruned(FileTally(), FileTally(), 0, 0, dry)
     with nullcontext() if dry else library.catalog.alone(*library.catalog.collections.all()):
         census = take_census(library, models)
@@ -211,7 +233,20 @@ def prune(
         for collection in library.catalog.collections.all() if lost else ():  # whose next ingest computes it again
             library.catalog.orphans.lose(collection, lost)
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
+        _finish_removals(library, models)
     return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
+
+
+def _finish_removals(library: Library, models: Models) -> None:
+    """What a process that was killed has left of collections that are gone goes from the bucket too, and whatever
+    engine it is of. Raises StoreError.
+    """
+    orphans = library.catalog.orphans
+    abandoned = orphans.abandoned()
+    left = orphans.unused(abandoned)
+    drop_chunks(models, (), left)
+    drop_traces(models, left)
+    orphans.forget(abandoned)
 
 
 def verify(library: Library, models: Models) -> Verified:

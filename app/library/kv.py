@@ -15,6 +15,8 @@ from ragcache.address import lead_address
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.types import VariantKey
 
+AROUND = "collection-"  # with a uid: the border around a collection
+
 
 @dataclass(frozen=True)
 class StoredVariant:
@@ -63,7 +65,7 @@ def families_of(identity: Identity, hashes: Iterable[str], border: str = "") -> 
 
 def border_around(collection: Collection) -> str:
     """Of the KV that serves those who may not see all collections, and see this one."""
-    return f"collection-{collection.uid}"
+    return f"{AROUND}{collection.uid}"
 
 
 def context_hashes(library: Library) -> set[str]:

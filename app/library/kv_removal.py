@@ -8,8 +8,9 @@ from itertools import product
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.identities import Identity, known_identities
-from app.library.kv import border_around, may_have_kv
+from app.library.kv import AROUND, border_around, may_have_kv
 from app.models import Models
+from ragcache.address import group_of
 from ragcache.errors import StoreError
 from ragcache.types import VariantKey
 
@@ -19,11 +20,13 @@ def identities_to_drop(library: Library, models: Models) -> set[Identity]:
     return known_identities(library, models) if may_have_kv(library.settings) else set()
 
 
-def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str], collection: Collection) -> int:
-    """Delete all KV of chunks that nobody has any more, this collection the last: everybody's, and that within the
-    border around it. Of every engine and System segment by the hash, also of those that nobody names any more, and of
-    these `identities` also what a header does not tell; returns how many variants went. Raises StoreError when it has
-    tried all.
+def drop_chunks(
+    models: Models, identities: Iterable[Identity], hashes: Iterable[str], last: Collection | None = None
+) -> int:
+    """Delete all KV of chunks that nobody has any more, this collection the `last`: everybody's, and that within the
+    borders around it and all others, since they may have had the same chunk, or it another uid. Of every engine and
+    System segment by the hash, also of those that nobody names any more, and of these `identities` also what a header
+    does not tell; returns how many variants went. Raises StoreError when it has tried all.
     """
     chunks = list(hashes)
     if not chunks or not may_have_kv(models.settings):
@@ -31,9 +34,10 @@ def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable
     first, *rest = [*identities] or [Identity("", "")]
     drop, gone = models.store.drop_chunk, 0
     failed: StoreError | None = None
-    for chunk, border in product(chunks, ("", border_around(collection))):
+    for chunk, border in product(chunks, ("", border_around(last) if last else AROUND)):
         try:
-            gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True)
+            group = group_of(border) if border else ""
+            gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True, group=group)
             gone += sum(drop(one.fingerprint, one.system, chunk, border) for one in rest)
         except StoreError as error:  # one that cannot be deleted keeps no other
             failed = error

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ragcache.address import is_of
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
 from ragcache.store.disk_budget import TierCounts
 from ragcache.store.folder import BadFile, Quarantine
@@ -36,9 +37,8 @@ class BadFiles:
                 raise
 
     def everywhere(self, chunk: VariantKey) -> list[VariantKey]:
-        """Of those that were moved away and tell whose they are: this chunk behind whatever System segment."""
-        own = chunk.chunk, chunk.border
-        return [key for key, _ in self._told().values() if key.system and (key.chunk, key.border) == own]
+        """Of those that were moved away and tell whose they are: this chunk behind whatever System segment, within its border or group."""
+        return [key for key, _ in self._told().values() if is_of(chunk, key)]
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """What these had a part in, and what does not tell all."""

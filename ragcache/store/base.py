@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
@@ -94,7 +95,7 @@ class KVStore(Resizable):
 
     @abstractmethod
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
-        """All of its chunk behind System segments, of whatever engine, within its border, also those that are bad."""
+        """All of its chunk behind System segments, of whatever engine, within its border or group, bad ones too."""
 
     @abstractmethod
     def open(self, key: VariantKey) -> OpenEntry | None:
@@ -168,16 +169,16 @@ class KVStore(Resizable):
         """Whether there was one to delete."""
 
     def drop_chunk(
-        self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
+        self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False, group: str = ""
     ) -> int:
-        """Delete every variant of a chunk behind one System segment (by their hashes), and behind all others and of all
-        engines (`elsewhere`), within one border -> how many. What others put meanwhile may stay, but within an era.
+        """Delete every variant of a chunk behind one System segment (by their hashes) and, `elsewhere`, behind all, of
+        all engines, and in a whole `group` of borders -> how many. What others put meanwhile may stay, but in an era.
         """
         self.end_era()
         key = lead_address(fingerprint, system, chunk, border)
-        gone = sum(map(self.delete, self.everywhere(key))) if elsewhere else 0
+        every = self.everywhere(replace(key, border=group or border)) if elsewhere else ()
         # Its own System's also by their family, which is told too where a header could not be read. That may raise.
-        return gone + self.drop_families({key.family: ()})
+        return sum(map(self.delete, every)) + self.drop_families({key.family: ()})
 
     def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
         """Delete every variant of these, wherever it is, but those of the digests that stay -> how many, here."""

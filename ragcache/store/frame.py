@@ -110,10 +110,10 @@ def read_fields(path: str | Path) -> dict[str, Any] | None:
         return fields
 
 
-def read_seen(path: str | Path) -> tuple[frozenset[str], bool]:
-    """The chunks that had a part in an entry, as its header tells, and whether these are all."""
+def read_seen(path: str | Path) -> tuple[str, frozenset[str]]:
+    """The border of an entry, and the chunks that had a part in it, as its header tells."""
     fields = read_fields(path)
-    return (frozenset(), True) if fields is None else seen_of(fields)  # it is gone, or nobody can use it
+    return ("", frozenset()) if fields is None else (key_of(fields).border, seen_of(fields)[0])  # nobody can use it
 
 
 def seen_of(fields: Mapping[str, Any]) -> tuple[frozenset[str], bool]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from ragcache.address import is_of
 from ragcache.errors import StoreError, StoreFull
 from ragcache.host import private_folder
 from ragcache.store.background import Background, PendingUses
@@ -46,7 +47,7 @@ SELECT engine, family, digest, file FROM entries WHERE chunk = ? AND border = ? 
 AND fingerprint = ? AND system NOT IN ('', ?) AND file > 0 ORDER BY used DESC LIMIT ?
 """
 EVERYWHERE = f"""
-SELECT {PLACE_AND_ADDRESS} FROM entries WHERE chunk = ? AND border = ? AND system != '' AND file > 0
+SELECT {PLACE_AND_ADDRESS} FROM entries WHERE chunk = ? AND border GLOB ? AND system != '' AND file > 0
 """
 
 
@@ -240,9 +241,8 @@ class FolderIndex:
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
         """The key's chunk behind whatever System segment, of whatever engine."""
         self._settle()
-        wanted = key.chunk, key.border
-        found = [key_told(self._layout, *row) for row in self._file.read(EVERYWHERE, wanted)]
-        return [one for one in found if one and one.system and (one.chunk, one.border) == wanted]
+        found = [key_told(self._layout, *row) for row in self._file.read(EVERYWHERE, (key.chunk, key.border))]
+        return [one for one in found if one and is_of(key, one)]
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """Those that these had a part in, and those that do not tell all."""

@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count, islice
 
-from ragcache.address import behind_another_system, is_prefix
+from ragcache.address import behind_another_system, is_of, is_prefix
 from ragcache.errors import StoreError
 from ragcache.host import BriefLock
 from ragcache.store.base import ELSEWHERE, NO_ERA, OpenEntry, Tier
@@ -19,7 +19,7 @@ from ragcache.store.eviction.victims import Lesser, displaced, first_of, victims
 from ragcache.store.findings import RAM, Flaw, TierStats
 from ragcache.store.held import HeldEntry, compact, footprint
 from ragcache.store.pins import Pins, check_pin
-from ragcache.store.residents import Place, Resident, RoomFound, place_of
+from ragcache.store.residents import Resident, RoomFound
 from ragcache.store.reuse import ReuseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
@@ -37,7 +37,7 @@ class RamTier(Tier):
         self._ticks = count()
         self._residents = OrderedDict[str, Resident]()  # by digest, the one that was used longest ago first
         self._families: defaultdict[str, set[str]] = defaultdict(set)
-        self._alike: defaultdict[Place, dict[str, None]] = defaultdict(dict)  # of one chunk, in the same order
+        self._alike: defaultdict[str, dict[str, None]] = defaultdict(dict)  # of one chunk, in the same order
         self._prefixes = dict[str, None]()  # exact ones, of whatever engine
         self._pins = Pins()
         self.below: Callable[[VariantKey], bool] = lambda key: False  # whether a slower tier holds it
@@ -69,14 +69,14 @@ class RamTier(Tier):
 
     def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:
-            recent = (self._residents[name].variant for name in reversed(self._alike.get(place_of(key), {})))
+            recent = (self._residents[name].variant for name in reversed(self._alike.get(key.chunk, {})))
             found = list(islice((one for one in recent if behind_another_system(one.key, key)), ELSEWHERE))
         return list(map(self._info, found))
 
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
         with self._lock:
-            found = [self._residents[name].variant.key for name in self._alike.get(place_of(key), ())]
-        return [one for one in found if one.system]
+            found = [self._residents[name].variant.key for name in self._alike.get(key.chunk, ())]
+        return [one for one in found if is_of(key, one)]
 
     def _info(self, held: Variant) -> VariantInfo:
         return VariantInfo(held.key, len(held), held.nbytes, self.name, held.profile, held.lossless, self.level)
@@ -139,7 +139,7 @@ class RamTier(Tier):
         key = resident.variant.key
         resident.used = next(self._ticks)
         self._residents.move_to_end(key.digest)
-        alike = self._alike[place_of(key)]
+        alike = self._alike[key.chunk]
         alike[key.digest] = alike.pop(key.digest)
 
     def holds(self, key: VariantKey) -> bool:
@@ -166,7 +166,7 @@ class RamTier(Tier):
                 self.reuse.forget(one)
             self._residents[name] = Resident(variant, nbytes, next(self._ticks), came)
             self._families[variant.key.family].add(name)
-            self._alike[place_of(variant.key)][name] = None
+            self._alike[variant.key.chunk][name] = None
             if is_prefix(variant.key):
                 self._prefixes[name] = None
             self._nbytes += nbytes
@@ -221,10 +221,10 @@ class RamTier(Tier):
             assert all(self._families.values())
             held = {name for name, resident in self._residents.items() if is_prefix(resident.variant.key)}
             assert held == self._prefixes.keys()
-            alike: defaultdict[Place, list[str]] = defaultdict(list)
+            alike: defaultdict[str, list[str]] = defaultdict(list)
             for name, resident in self._residents.items():
-                alike[place_of(resident.variant.key)].append(name)
-            assert alike == {place: list(names) for place, names in self._alike.items()}
+                alike[resident.variant.key.chunk].append(name)
+            assert alike == {chunk: list(names) for chunk, names in self._alike.items()}
             uses = [resident.used for resident in self._residents.values()]
             assert uses == sorted(uses)
 
@@ -286,12 +286,12 @@ class RamTier(Tier):
         if resident is None:
             return False
         self._nbytes -= resident.nbytes
-        family, place = resident.variant.key.family, place_of(resident.variant.key)
+        family, chunk = resident.variant.key.family, resident.variant.key.chunk
         self._families[family].discard(name)
-        del self._alike[place][name]
+        del self._alike[chunk][name]
         self._prefixes.pop(name, None)
         if not self._families[family]:
             del self._families[family]
-        if not self._alike[place]:
-            del self._alike[place]
+        if not self._alike[chunk]:
+            del self._alike[chunk]
         return True

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias
 
-from ragcache.types import Variant, VariantKey
-
-Place: TypeAlias = "tuple[str, str]"
-
-
-def place_of(key: VariantKey) -> Place:
-    """Of a chunk, behind whatever System segment and of whatever engine."""
-    return key.border, key.chunk
+from ragcache.types import Variant
 
 
 @dataclass

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from app.cachecare import bucket_tier
+from app.cachecare import bucket_tier, prune
 from app.cachecare.eviction import evict
 from app.cachecare.warming import warm
 from app.cli import doctor
 from app.cli.findings import examine
 from app.compose import opened
 from app.library import Library
-from app.library.kv import FileTally
+from app.library.kv import FileTally, border_around
 from app.library.pinning import pin_collection
 from app.library.removal import remove_documents
 from app.models import Models
@@ -72,6 +72,24 @@ def test_what_one_machine_has_computed_another_has(machine: Machine, tmp_path: P
     assert objects(tmp_path) == 6, "the System segment's too"
     again = list(warm(*other, fill(*other)))[-1]
     assert again.computed == 0
+
+
+def test_pruning_ends_in_the_bucket_what_a_killed_removal_of_a_collection_began(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """Also within the border that was around it, and of the machine that computed it."""
+    one, other = machine("one"), machine("other")
+    theirs, (library, models) = fill(*one), other
+    collection = fill(library, models)
+    for border in ("", border_around(theirs), border_around(collection)):
+        list(warm(*one, theirs, border))
+    settled(one[1])
+    assert objects(tmp_path) == 3 * 6
+    library.catalog.collections.delete(collection)
+    prune(library, models)
+    settled(models)
+    assert objects(tmp_path) == 3, "System segments"
+    assert library.catalog.orphans.abandoned() == set()
 
 
 def test_an_answer_brings_what_it_wants_from_the_bucket(machine: Machine) -> None:

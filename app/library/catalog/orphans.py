@@ -25,6 +25,9 @@ ORPHANS = Table(
 )
 
 
+_ABANDONED = ORPHANS.c.collection_id.not_in(select(COLLECTIONS.c.id))
+
+
 def orphaned(connection: Connection, collection_id: int, hashes: Iterable[str]) -> tuple[str, ...]:
     """Those of these token hashes that no chunk has any more, written down as left behind by this collection."""
     found = _unused(connection, hashes)
@@ -86,8 +89,15 @@ class Orphans(DatabasePart):
                 own = ORPHANS.c.collection_id == collection.id, ORPHANS.c.token_hash.in_(batch)
                 connection.execute(delete(ORPHANS).where(*own))
 
-    def forget(self) -> None:
-        """Those of collections that are gone."""
-        there = select(COLLECTIONS.c.id)
+    def abandoned(self) -> set[str]:
+        """What collections that are gone have left behind."""
+        query = select(ORPHANS.c.token_hash).where(_ABANDONED, ~ORPHANS.c.lost)
+        with self._database.reading() as connection:
+            return set(connection.scalars(query))
+
+    def forget(self, hashes: Iterable[str]) -> None:
+        """All is done about these of collections that are gone; nobody computes anew what they have lost."""
         with self._database.writing() as connection:
-            connection.execute(delete(ORPHANS).where(ORPHANS.c.collection_id.not_in(there)))
+            connection.execute(delete(ORPHANS).where(_ABANDONED, ORPHANS.c.lost))
+            for batch in batches(sorted(hashes)):
+                connection.execute(delete(ORPHANS).where(_ABANDONED, ORPHANS.c.token_hash.in_(batch)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from ragcache.address import group_of
 from ragcache.store.remote.folder_file import FolderFile
 from ragcache.store.remote.jitter import jittered
 from ragcache.types import VariantKey
@@ -58,7 +59,7 @@ class RemoteTask:
     kind: Kind
     told: tuple[
         str, ...
-    ]  # UPLOAD, DELETE: engine, family, digest; FAMILY: it, digests that stay; CHUNK: border, chunk; …
+    ]  # UPLOAD, DELETE: engine, family, digest; FAMILY: it, digests that stay; CHUNK: border or group, chunk; …
     number: int = 0
     tries: int = 0  # before this one; what was claimed counts, whether its end was told or not
     kept_as: str = field(default="", compare=False)  # by whoever told it: other versions may have had other names
@@ -179,7 +180,7 @@ class Journal(FolderFile):
         tasks = [
             entry_task(Kind.DELETE, key),
             RemoteTask(Kind.FAMILY, (key.family,)),
-            RemoteTask(Kind.CHUNK, (key.border, key.chunk)),
+            *(RemoteTask(Kind.CHUNK, (one, key.chunk)) for one in (key.border, group_of(key.border))),
             *(RemoteTask(Kind.TRACES, (text,)) for text in parts if text != key.chunk),
         ]
         names = [task.name for task in tasks]

@@ -215,14 +215,14 @@ class SharedStore(StoreOver):
             return self._inner.delete(key) or there
 
     def drop_chunk(
-        self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
+        self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False, group: str = ""
     ) -> int:
         """How many went here: the bucket is told, and not waited for."""
-        key = lead_address(fingerprint, system, chunk, border)
-        everywhere = [RemoteTask(Kind.CHUNK, (border, chunk))] if elsewhere else []
+        key, every = (lead_address(fingerprint, system, chunk, one) for one in (border, group or border))
+        everywhere = [RemoteTask(Kind.CHUNK, (group or border, chunk))] if elsewhere else []
         with self._dropping(RemoteTask(Kind.FAMILY, (key.family,)), *everywhere):
-            self._forget({key.family: ()}, self._inner.everywhere(key) if elsewhere else ())
-            return self._inner.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
+            self._forget({key.family: ()}, self._inner.everywhere(every) if elsewhere else ())
+            return self._inner.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere, group=group)
 
     def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
         with self._dropping(*(RemoteTask(Kind.FAMILY, (one, *sorted(stay))) for one, stay in families.items())):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragcache.address import group_of
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, UnreadableObject
 from ragcache.store.eviction import Evictable, EvictionOrder
 from ragcache.store.eviction.victims import first_of
@@ -94,7 +95,7 @@ class Sweep:
 
     def _named_by(self, fields: dict[str, Any]) -> bool:
         key, (seen, whole) = key_of(fields), seen_of(fields)
-        if key.system and (key.border, key.chunk) in self._chunks:
+        if key.system and not self._chunks.isdisjoint((one, key.chunk) for one in (key.border, group_of(key.border))):
             return True
         return bool(self._traces) and (not whole or not self._traces.isdisjoint(seen))
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -132,27 +131,6 @@ def test_a_file_that_cannot_be_read_stays_and_keeps_no_other(
     monkeypatch.undo()
     prune(library, models)
     assert not files(library) & gone
-
-
-def test_names_of_texts_that_are_there_are_kept_for_no_entry(
-    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each entry may have hundreds."""
-    fill(library, models, kv=True)
-    ingest_lost(models, [BOOKS["/books/rye.txt"][0], *LOST])
-    asked: list[set[str]] = []
-
-    def there(library: Library, models: Models, known: set[str], chunks: Iterable[str]) -> set[str]:
-        asked.append(set(chunks))
-        return known
-
-    monkeypatch.setattr("app.cachecare._there", there)
-    seen = [frame.read_seen(path)[0] for path in library.settings.kv_folder.glob("*/*/*/*.kv")]
-    known = library.catalog.chunks.hashes()
-    assert any(chunks & known for chunks in seen)
-    prune(library, models, dry=True)
-    assert len(asked) == 2
-    assert not asked[-1] & known
 
 
 def test_the_command_tells_what_catalogs_cost_each_other() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,10 +89,10 @@ def test_what_cannot_be_deleted_keeps_no_other_and_is_tried_again(
     hashes = {one: chunk_of(library, one) for one in stood[:3]}
     stuck, *others = hashes.values()
 
-    def drop(fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False) -> int:
+    def drop(fingerprint: str, system: str, chunk: str, *where: str, **how: Any) -> int:
         if chunk == stuck:
             raise StoreError("the file is held")
-        return dropped(fingerprint, system, chunk, border, elsewhere=elsewhere)
+        return dropped(fingerprint, system, chunk, *where, **how)
 
     dropped = models.store.drop_chunk
     for one in stood[:2]:

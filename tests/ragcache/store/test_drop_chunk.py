@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ragcache.address import group_of
 from ragcache.store import DiskTier, index_making
 from ragcache.store.base import ELSEWHERE
 from ragcache.store.codec import open_codec
@@ -66,6 +67,30 @@ def test_all_variants_of_a_chunk_go_behind_whatever_system(stores: StoreOfKind) 
     assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == 0
     assert all(store.get(other.key) for other in others)
     assert sum(stats.entries for stats in store.stats()) == len(others) * len(store.stats())
+
+
+def test_all_variants_of_a_chunk_go_within_a_group_of_borders(stores: StoreOfKind) -> None:
+    """Of whatever engine, and no others; nothing is within a group but what is within its borders."""
+    store = stores.open()
+    borders = ("club-ann", "club-ben-2", "club-")
+    gone = [build_variant((1, 2), border=one, system=system) for one in borders for system in ("system", "another")]
+    gone.append(build_variant((1, 2), border="club-ann", fingerprint="engine-b"))
+    others = [
+        *(build_variant((1, 2), border=one) for one in ("", "club", "clubs-ann", "key-ann")),
+        build_variant((1, 3), border="club-ann"),
+        build_variant((1, 2), context=(), border="club-ann", system=""),
+    ]
+    for variant in (*gone, *others):
+        store.put(variant)
+
+    def dropped() -> int:
+        group = group_of("club-ann")
+        return store.drop_chunk("engine-a", "system", ids_hash((1, 2)), "club-ann", elsewhere=True, group=group)
+
+    assert dropped() == len(gone)
+    assert dropped() == 0
+    assert [store.get(one.key) is not None for one in (*gone, *others)] == [False] * len(gone) + [True] * len(others)
+    store.check_integrity()
 
 
 def test_what_cannot_be_read_hides_nothing(root: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from ragcache.address import MOST_SEEN
 from ragcache.store import DiskTier, index_seen
-from ragcache.store.frame import key_of, read_fields, read_seen
+from ragcache.store.frame import key_of, read_fields, seen_of
 from ragcache.store.layout import FolderLayout, written_beside
 from ragcache.types import Lineage, Pass, Span, Variant, VariantKey, digest_of, ids_hash
 from tests.ragcache.store.conftest import build_variant
@@ -55,8 +55,10 @@ def by_headers(root: Path, chunks: list[str]) -> set[VariantKey]:
     """The slow, obvious reference."""
     found = set()
     for path in root.glob("*/*/*/*.kv"):
-        fields, (seen, whole) = read_fields(path), read_seen(path)
-        if fields is not None and not (whole and seen.isdisjoint(chunks)):
+        if (fields := read_fields(path)) is None:
+            continue
+        seen, whole = seen_of(fields)
+        if not (whole and seen.isdisjoint(chunks)):
             found.add(key_of(fields))
     return found
 
