@@ -37,7 +37,9 @@ class BadFiles:
                 raise
 
     def everywhere(self, chunk: VariantKey) -> list[VariantKey]:
-        """Of those that were moved away and tell whose they are: this chunk behind whatever System segment, within its border or group."""
+        """Of those that were moved away and tell whose they are: this chunk behind whatever System segment, within its
+        border or group.
+        """
         return [key for key, _ in self._told().values() if is_of(chunk, key)]
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
