@@ -148,16 +148,18 @@ class DerivedIndex(ABC):
         if target.high < self.position.high or target.retired < self.position.retired:
             self._restart("its source has a shorter history than before")
         high, retired = self.position.high, self.position.retired
+        if not high:  # what is gone already is not added
+            retired = target.retired
         for ids, texts, vectors in source.added(high):
             self._add(ids, texts, vectors)
             self._unsaved += len(ids)
             high = int(ids[-1])
             self._position = Position(high, retired, self.live)
-        log_of = source.retired(retired)
-        if log_of:
+        while log_of := source.retired(retired):
             self._remove(np.array([number for _, number in log_of], dtype=np.int64))
             self._unsaved += len(log_of)
             retired = log_of[-1][0]
+            self._position = Position(high, retired, self.live)
         self._position = Position(max(high, target.high), max(retired, target.retired), target.live)
 
     def _restart(self, reason: str) -> None:

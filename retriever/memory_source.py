@@ -85,9 +85,9 @@ class MemorySource(Source):
             found = [self._chunks.get(number) for number in ids.tolist()]
         return [chunk.sentences if chunk else None for chunk in found]
 
-    def retired(self, after: int) -> list[tuple[int, int]]:
+    def retired(self, after: int, most: int = 4096) -> list[tuple[int, int]]:
         with self._lock:
-            return list(enumerate(self._log[after:], start=after + 1))
+            return list(enumerate(self._log[after : after + most], start=after + 1))
 
     def live_ids(self, where: Where) -> IntArray:
         with self._lock:

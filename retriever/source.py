@@ -56,8 +56,8 @@ class Source(ABC):
         return [None] * len(ids)
 
     @abstractmethod
-    def retired(self, after: int) -> list[tuple[int, int]]:
-        """(number, chunk id) of the retirements with a number above `after`, ascending."""
+    def retired(self, after: int, most: int = 4096) -> list[tuple[int, int]]:
+        """(number, chunk id) of the first `most` retirements with a number above `after`, ascending."""
 
     @abstractmethod
     def live_ids(self, where: Where) -> IntArray:

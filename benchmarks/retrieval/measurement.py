@@ -81,7 +81,7 @@ class ClusteredSource(Source):
             self.seconds += time.perf_counter() - started
             yield np.arange(start + 1, start + count + 1, dtype=np.int64), [""] * count, vectors
 
-    def retired(self, after: int) -> list[tuple[int, int]]:
+    def retired(self, after: int, most: int = BLOCK) -> list[tuple[int, int]]:
         return []
 
     def live_ids(self, where: Where) -> IntArray:

@@ -86,11 +86,12 @@ class CatalogSource(Source):
                 found.update((chunk, packed) for chunk, packed in rows)
         return [found.get(one) for one in ids.tolist()]
 
-    def retired(self, after: int) -> list[tuple[int, int]]:
+    def retired(self, after: int, most: int = 4096) -> list[tuple[int, int]]:
         query = (
             select(RETIREMENTS.c.number, RETIREMENTS.c.chunk_id)
             .where(RETIREMENTS.c.collection_id == self._collection.id, RETIREMENTS.c.number > after)
             .order_by(RETIREMENTS.c.number)
+            .limit(most)
         )
 
         with self._database.reading() as connection:

@@ -110,7 +110,9 @@ def test_each_batch_is_of_one_moment_and_nothing_is_open_between_two(catalog: Ca
     assert pool.checkedout() == 0, "a log cannot be shortened while somebody reads"
     catalog.documents.replace(collection, *document(["d", "e", "f"]))
     assert [text[-1] for _, batch, _ in batches for text in batch] == ["d", "e", "f"], "what is behind it as it is now"
-    assert [number for _, number in source.retired(0)] == [1, 2, 3]
+    log = source.retired(0)
+    assert [number for _, number in log] == [1, 2, 3]
+    assert source.retired(0, 2) == log[:2] and source.retired(log[1][0], 2) == log[2:]
     assert "".join(text for _, text in texts) == "bcdef"
 
 
