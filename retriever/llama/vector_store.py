@@ -156,8 +156,9 @@ class FaissBm25VectorStore(BasePydanticVectorStore):
         On a local disk the older file stays until the new one is whole. Raises OSError.
         """
         with self._lock:
+            # Any text can be written so, halves of surrogate pairs too, which loaders leave.
             lines = [
-                json.dumps({"embedding": node.embedding, "node": node_to_metadata_dict(node)}, ensure_ascii=False)
+                json.dumps({"embedding": node.embedding, "node": node_to_metadata_dict(node)}, ensure_ascii=True)
                 for node in self._nodes.values()
             ]
         text = "\n".join([json.dumps({"dimension": self._dimension, "nodes": len(lines)}), *lines]) + "\n"
