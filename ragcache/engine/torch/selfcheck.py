@@ -22,6 +22,8 @@ from ragcache.engine.torch.attention import attend, row_blocks
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
 from ragcache.errors import ModelError
 
+WINDOW = 4  # tokens
+
 
 @dataclass(frozen=True)
 class Step:
@@ -73,9 +75,11 @@ def check_against(model: transformers.PreTrainedModel, decoder: Decoder) -> None
     for step in steps(model, decoder, places):
         worst = int(step.excess.argmax())
         if step.excess[worst] > 1:
+            window = getattr(model.config, "sliding_window", None)
+            told = f", which may be by its sliding window ({window} tokens)" if window else ""
             raise ModelError(
                 f"{model.config.model_type} does not compute standard RoPE attention: {step.name} from ours by "
-                f"{float(step.errors[worst]):.1%} at position {places[worst]}. It is not supported"
+                f"{float(step.errors[worst]):.1%} at position {places[worst]}{told}. It is not supported"
             )
 
 
@@ -118,7 +122,7 @@ def _run(
     with ExitStack() as hooks:
         for norm in (*(layer.input_layernorm for layer in inner.layers), inner.norm):
             hooks.callback(norm.register_forward_pre_hook(witness.see).remove)
-        hooks.enter_context(_by_sdpa(model))
+        hooks.enter_context(_as_checked(model))
         # With a mask of its own: transformers takes gaps between positions for the ends of prompts.
         mask, cache = torch.ones_like(ids)[None], DynamicCache()
         with witness:
@@ -130,11 +134,18 @@ def _run(
 
 
 @contextmanager
-def _by_sdpa(model: transformers.PreTrainedModel) -> Iterator[None]:
-    """Attention of which a witness sees what it is given."""
-    own = model.config._attn_implementation
+def _as_checked(model: transformers.PreTrainedModel) -> Iterator[None]:
+    """Attention of which a witness sees what it is given, and through a window, where one is set, that shows in a few
+    tokens: layers of some families heed it whatever `layer_types` says, and those of others not at all.
+    """
+    config: Any = model.config
+    own, window = config._attn_implementation, getattr(config, "sliding_window", None)
     model.set_attn_implementation("sdpa")
     try:
+        if window:
+            config.sliding_window = min(window, WINDOW)
         yield
     finally:
+        if window:
+            config.sliding_window = window
         model.set_attn_implementation(own)

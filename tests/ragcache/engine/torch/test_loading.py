@@ -36,6 +36,14 @@ REFUSED: dict[str, tuple[Make, str]] = {
         lambda: make_config("qwen2", use_sliding_window=True, sliding_window=32, max_window_layers=1),
         r"qwen2 attends through a sliding window \(32",
     ),
+    "a window whatever kinds of layers are told": (
+        lambda: make_config("mistral", sliding_window=400, layer_types=["full_attention"] * 3),
+        r"mistral .*: what layer 0 reads differs .*, which may be by its sliding window \(400 tokens\)",
+    ),
+    "a window that is told not to be used": (
+        lambda: make_config("mistral", sliding_window=400, use_sliding_window=False),
+        r"mistral .*: what layer 0 reads differs .*, which may be by its sliding window \(400 tokens\)",
+    ),
     "dynamic": (llama_with_rope(rope_type="dynamic", factor=2.0), "RoPE type 'dynamic' is not supported.*yarn"),
     "linear": (llama_with_rope(rope_type="linear", factor=2.0), "RoPE type 'linear'"),
     "longrope": (
@@ -103,6 +111,15 @@ def test_a_model_that_would_be_computed_wrongly_is_refused_with_the_reason(name:
 def test_an_embedding_with_its_own_scale_is_run_as_it_is() -> None:
     model = make_model(other("Gemma", hidden_activation="gelu_pytorch_tanh")())
     engine, ids = TorchEngine.from_model(model), draw(30, 0)
+    hidden = engine.compute(ids, range(30), engine.buffer(30), keep=30)
+    assert_close(engine.logits(hidden), stock(model, ids).logits)
+
+
+@pytest.mark.parametrize("told", [{"layer_types": ["full_attention"] * 3}, {"use_sliding_window": False}])
+def test_a_window_that_no_layer_heeds_is_none(told: dict[str, Any]) -> None:
+    model = make_model(make_config(sliding_window=8, **told))
+    engine, ids = TorchEngine.from_model(model), draw(30, 0)
+    assert model.config.sliding_window == 8
     hidden = engine.compute(ids, range(30), engine.buffer(30), keep=30)
     assert_close(engine.logits(hidden), stock(model, ids).logits)
 
