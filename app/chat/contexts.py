@@ -195,12 +195,12 @@ class Contexts:
         it.
         """
         with self._lock:
-            others = self._rows.chunks_within(cache.border)
-            own = _hashes(others.pop(cache.id, []))
+            own = _hashes(self._rows.chunks_within(cache.border).get(cache.id, []))
             if cache.pinned and may_have_kv(self._settings):
                 self._unpin(cache, own)
             self._rows.delete(cache.id, None)
-            gone = own - _hashes(chunk for chunks in others.values() for chunk in chunks)
+            others = self._rows.chunks_within(cache.border).values()  # now: another process may have ended one at once
+            gone = own - _hashes(chunk for chunks in others for chunk in chunks)
             if not cache.border:
                 gone &= self._library.catalog.orphans.unused(gone)
             if may_have_kv(self._settings):

@@ -185,8 +185,8 @@ class Collections(DatabasePart):
             documents = select(func.count()).select_from(DOCUMENTS)
             count = connection.scalar(documents.where(DOCUMENTS.c.collection_id == collection.id)) or 0
             chunks = connection.execute(delete(CHUNKS).where(own)).rowcount
-            orphans = orphaned(connection, collection.id, hashes)
             connection.execute(delete(COLLECTIONS).where(COLLECTIONS.c.id == collection.id))
+            orphans = orphaned(connection, collection.id, hashes)
         return Removed(count, chunks, orphans)
 
     def totals(self, collection: Collection) -> CollectionTotals:

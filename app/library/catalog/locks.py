@@ -30,7 +30,7 @@ PATIENCE = 600.0
 OTHERS = 256  # files that a process has open beside locks
 Waiting = Callable[[str], None]  # told whom a lock is waited for
 Holder = Callable[[Collection], str]
-_NAMESPACE = 0x52414743 << 32  # "RAGC", above the number of the collection
+_NAMESPACE = 0x52414743 << 32  # "RAGC", above the number of the collection; without one it is of all
 # When a machine is gone, the server should notice within two minutes, and not when its system does, after two hours.
 _ALIVE = {"tcp_keepalives_idle": 60, "tcp_keepalives_interval": 20, "tcp_keepalives_count": 3}
 # What a server may end sessions by, which would lose a lock that is held, or the wait for one.
@@ -151,6 +151,14 @@ def check_held(connection: Connection, collection: Collection) -> None:
                 f"the server has ended the session that held the lock of collection {collection.name!r}, and nothing "
                 "of this change was written: run the command again"
             )
+
+
+def last_look(connection: Connection) -> None:
+    """From here to its end a transaction sees what all others have done that looked before: what two delete at once is
+    gone for the second of them. SQLite lets in one at a time as it is.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_NAMESPACE,))
 
 
 def _wait(collection: Collection, waiting: Waiting | None, holder: str) -> None:

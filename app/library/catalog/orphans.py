@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sqlalchemy import Boolean, Column, Connection, String, Table, delete, insert, select
 
 from app.library.catalog.database import DatabasePart, batches
-from app.library.catalog.locks import check_held
+from app.library.catalog.locks import check_held, last_look
 from app.library.catalog.records import Collection
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, METADATA, Id
 
@@ -29,8 +29,13 @@ _ABANDONED = ORPHANS.c.collection_id.not_in(select(COLLECTIONS.c.id))
 
 
 def orphaned(connection: Connection, collection_id: int, hashes: Iterable[str]) -> tuple[str, ...]:
-    """Those of these token hashes that no chunk has any more, written down as left behind by this collection."""
-    found = _unused(connection, hashes)
+    """Those of these token hashes that no chunk has any more, written down as left behind by this collection. Last in a
+    transaction: others that delete chunks wait for its end.
+    """
+    if not (gone := sorted(hashes)):
+        return ()
+    last_look(connection)
+    found = _unused(connection, gone)
     _write(connection, collection_id, found, lost=False)
     return found
 

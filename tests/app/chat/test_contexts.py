@@ -288,3 +288,21 @@ def test_behind_an_owners_system_message_nothing_is_stored(pipeline: RagPipeline
     ).answer.text  # the operator
     pipeline.settle()
     assert pipeline.models.store.kept.entries > before
+
+
+def test_a_text_of_two_caches_that_end_at_once_goes(
+    pipeline: RagPipeline, contexts: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by another process, after this one has looked at what the other caches have."""
+    first, second = (contexts.create(ContextRequest(texts=TEXTS[:1]), *ANN) for _ in range(2))
+    elsewhere = Contexts(pipeline.library, pipeline.models)
+    delete = contexts._rows.delete
+
+    def late(cache_id: str, owner: str | None) -> None:
+        monkeypatch.undo()
+        elsewhere.expire(second.id, ANN[0])
+        delete(cache_id, owner)
+
+    monkeypatch.setattr(contexts._rows, "delete", late)
+    contexts.expire(first.id, ANN[0])
+    assert stored(pipeline, TEXTS[0], ANN[1]) == []
