@@ -139,7 +139,7 @@ def test_a_failing_prompt_disturbs_no_other(tiny: Tiny) -> None:
 def test_a_system_segment_that_is_computed_holds_up_no_other(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = ChunkCache(tiny.engine, open_store(tmp_path, None, None, "raw"), "naive", keep_missed=False)
+    cache = ChunkCache(tiny.engine, open_store(tmp_path, codec="raw"), "naive", keep_missed=False)
     slow, begun, goes_on, computed = make_system(9), threading.Event(), threading.Event(), cache.kvgen.system
     times = list[System]()
 
