@@ -121,7 +121,7 @@ class BertEncoder(Encoder):
         found = self._tokenizer.encode_batch_fast([text])[0]
         return len(found.ids) + sum(len(cut.ids) for cut in found.overflowing)
 
-    def forward(self, rows: Sequence[Row]) -> torch.Tensor:
+    def forward(self, rows: Sequence[Row], prompt: str = "") -> torch.Tensor:
         lengths = [len(row[IDS]) for row in rows]
         longest = max(lengths)
         ids = torch.tensor([row[IDS] + [self._pad] * (longest - len(row[IDS])) for row in rows])

@@ -48,10 +48,10 @@ class Encoder(ABC):
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), TOKENIZED_AT_ONCE):
             part = [valid(text) for text in texts[start : start + TOKENIZED_AT_ONCE]]
-            lengths = self._encode([prompt + text for text in part], vectors[start : start + len(part)])
+            lengths = self._encode(part, vectors[start : start + len(part)], prompt)
             for place, length in enumerate(lengths):
                 if length >= self.limit and len(pieces := self._pieces(part[place], prompt)) > 1:
-                    vectors[start + place] = self._mean([prompt + piece for piece in pieces])
+                    vectors[start + place] = self._mean(pieces, prompt)
         return vectors
 
     def whole(self, texts: Sequence[str], role: str) -> list[bool]:
@@ -66,13 +66,13 @@ class Encoder(ABC):
     def _prompt(self, role: str) -> str:
         return self.prompts.get(role) or self.default_prompt
 
-    def _encode(self, texts: list[str], out: Vectors) -> list[int]:
-        """Vectors of what is read at once; returns how many tokens that is of each text."""
-        rows = self.tokenized(texts)
+    def _encode(self, texts: list[str], out: Vectors, prompt: str = "") -> list[int]:
+        """Vectors of what is read at once; returns how many tokens that is of each text behind the prompt."""
+        rows = self.tokenized([prompt + text for text in texts])
         lengths = [len(row[IDS]) for row in rows]
         with torch.inference_mode():
             for chosen in batches(lengths):
-                vectors = self.forward([rows[place] for place in chosen])
+                vectors = self.forward([rows[place] for place in chosen], prompt)
                 out[chosen] = torch.nn.functional.normalize(vectors.float(), dim=-1).cpu().numpy()
         return lengths
 
@@ -83,9 +83,9 @@ class Encoder(ABC):
         middle = _middle(text)
         return [*self._pieces(text[:middle], prompt), *self._pieces(text[middle:], prompt)]
 
-    def _mean(self, texts: list[str]) -> Vectors:
+    def _mean(self, texts: list[str], prompt: str) -> Vectors:
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        lengths = np.array(self._encode(texts, vectors), dtype=np.float32)
+        lengths = np.array(self._encode(texts, vectors, prompt), dtype=np.float32)
         mean: Vectors = lengths @ vectors
         return mean / max(float(np.linalg.norm(mean)), TINY)
 
@@ -98,8 +98,8 @@ class Encoder(ABC):
         """Its tokens, none cut off. Where it is above the limit it may count the marks of a text more than once."""
 
     @abstractmethod
-    def forward(self, rows: Sequence[Row]) -> torch.Tensor:
-        """Vectors of any length, [rows, dimension]. Called in inference mode."""
+    def forward(self, rows: Sequence[Row], prompt: str = "") -> torch.Tensor:
+        """Vectors of any length, [rows, dimension], of texts that begin with this prompt. Called in inference mode."""
 
 
 def valid(text: str) -> str:

@@ -74,6 +74,8 @@ class LibraryEncoder(Encoder):
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__(model)
         self._model = model
+        self._left_out = _left_out(model)
+        self.tokenized(PROBE)  # what it sets of the tokenizer then stays so, whichever threads come first
         pack(model, lambda: self.forward(self.tokenized(PROBE)))
 
     def tokenized(self, texts: list[str]) -> list[Row]:
@@ -89,10 +91,22 @@ class LibraryEncoder(Encoder):
         rows: list[list[int]] = found[IDS]
         return sum(map(len, rows)) + max(0, *more)
 
-    def forward(self, rows: Sequence[Row]) -> torch.Tensor:
+    def forward(self, rows: Sequence[Row], prompt: str = "") -> torch.Tensor:
         padded = self._model.tokenizer.pad(list(rows), return_tensors="pt").to(self._model.device)
-        vectors: torch.Tensor = self._model(dict(padded))[SENTENCE]
+        found: dict[str, Any] = dict(padded)
+        if prompt in self._left_out:
+            found["prompt_length"] = self._left_out[prompt]
+        vectors: torch.Tensor = self._model(found)[SENTENCE]
         return vectors
+
+
+def _left_out(model: SentenceTransformer) -> dict[str, int]:
+    """Tokens of the prompts that have no part in the vectors of the texts behind them."""
+    if all(part.include_prompt for part in model if isinstance(part, Pooling)):
+        return {}
+    prompts = [prompt for prompt in model.prompts.values() if prompt]
+    told: dict[str, Any] = {prompt: model.preprocess([""], prompt=prompt).get("prompt_length") for prompt in prompts}
+    return {prompt: length for prompt, length in told.items() if length is not None}
 
 
 def _fits(model: SentenceTransformer) -> bool:

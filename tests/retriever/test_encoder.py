@@ -8,8 +8,9 @@ from sentence_transformers import SentenceTransformer
 
 from app.models.folders import resolve_embedder
 from retriever import Vectors
+from retriever.bert import BertEncoder
 from retriever.encoder import IDS, LONGEST, SHORTEST, Encoder, valid
-from retriever.sentence_model import LibraryEncoder, as_bert, read_model
+from retriever.sentence_model import LibraryEncoder, as_bert, make_encoder, read_model
 
 SHORT = "The harbour master writes the tides down."
 FIRST, LAST = "Rye bread rests for a day before it is cut. ", "The ferry leaves the island at noon. "
@@ -72,6 +73,22 @@ def test_what_the_model_wants_in_front_stands_before_each_part(encoder: Encoder)
     lengths = [encoder.length(encoder.prompts["told"] + part) for part in parts]
     mean = sum(length * encoder.encode([part], "told")[0] for length, part in zip(lengths, parts, strict=True))
     np.testing.assert_allclose(encoder.encode([LONG], "told")[0], mean / np.linalg.norm(mean), atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("included", [True, False])
+def test_a_prompt_counts_as_the_library_has_it(included: bool, pooling: str) -> None:
+    def prompted() -> SentenceTransformer:
+        model = read()
+        model.prompts = {"query": "Represent the question: ", "document": "passage: "}
+        model[1].include_prompt, model[1].pooling_mode = included, pooling
+        return model
+
+    encoder, library, texts = LibraryEncoder(prompted()), prompted(), [SHORT, "Who?", FIRST * 5]
+    for role in encoder.prompts:
+        expected = library.encode(texts, prompt_name=role, normalize_embeddings=True, show_progress_bar=False)
+        np.testing.assert_allclose(encoder.encode(texts, role), expected, atol=1e-5)
+    assert isinstance(make_encoder(prompted()), BertEncoder) == included
 
 
 def test_a_text_without_end_has_a_bounded_number_of_parts(encoder: Encoder) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from retriever import RetrieverError
-from retriever.fingerprint import HEAD, SAMPLE, WHOLE_UP_TO, fingerprint
+from retriever.fingerprint import HEAD, SAMPLE, WHOLE_UP_TO, _blocks, fingerprint
 
 LARGE = WHOLE_UP_TO + 1000
 
@@ -55,6 +57,25 @@ def test_what_has_no_part_in_the_vectors_does_not_count(folder: Path) -> None:
     (folder / ".gitattributes").write_text("")
     (folder / "model.onnx").write_bytes(b"the same again")
     assert fingerprint(folder) == before
+
+
+def test_prompts_that_are_left_out_make_another_model_than_versions_before_had(folder: Path) -> None:
+    """Of those models alone."""
+    pooling, prompts = folder / "1_Pooling" / "config.json", folder / "config_sentence_transformers.json"
+    ours = {}
+    for included in (True, False):
+        for prompt in ("", "query: "):
+            pooling.write_text(json.dumps({"include_prompt": included}))
+            prompts.write_text(json.dumps({"prompts": {"query": prompt, "document": ""}}))
+            digest = xxhash.xxh3_128()
+            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+                digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
+                for block in _blocks(path):
+                    digest.update(block)
+            ours[included, prompt] = fingerprint(folder) == digest.hexdigest()
+    assert ours == {(True, ""): True, (True, "query: "): True, (False, ""): True, (False, "query: "): False}
+    prompts.write_text("{torn")
+    fingerprint(folder)
 
 
 def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
