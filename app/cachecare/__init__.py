@@ -238,8 +238,8 @@ def prune(
 
 
 def _finish_removals(library: Library, models: Models) -> None:
-    """What a process that was killed has left of collections that are gone goes from the bucket too, and whatever
-    engine it is of. Raises StoreError.
+    """What a process that was killed has left of collections that are gone goes from the bucket too, of whatever
+    engine, and their indexes. Raises StoreError, and MaintenanceError where these cannot be removed.
     """
     orphans = library.catalog.orphans
     abandoned = orphans.abandoned()
@@ -247,6 +247,7 @@ def _finish_removals(library: Library, models: Models) -> None:
     drop_chunks(models, (), left)
     drop_traces(models, left)
     orphans.forget(abandoned)
+    library.sweep_indexes()
 
 
 def verify(library: Library, models: Models) -> Verified:

@@ -146,6 +146,7 @@ class IngestQueue:
         self._jobs.forget(now() - KEPT)
         self.spool.sweep(self._jobs.abandon, self._files)
         self.originals.sweep()
+        self._library.sweep_indexes()
 
     def _sweep(self) -> None:
         """What cannot be swept holds up no job."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import CatalogError
+from app.errors import CatalogError, MaintenanceError
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
+from app.library.folder_claim import is_own
 from app.settings import Settings
 from splitter import SplitterError, is_import_path, parse_spec
 
@@ -105,6 +108,29 @@ class Library:
     def index_folder(self, collection: Collection) -> Path:
         return index_folder(self.settings, collection.uid)
 
+    def sweep_indexes(self) -> None:
+        """Remove those that no collection has: of one that another machine has deleted or embedded again, or a process
+        that was killed then. None goes where the catalog has not claimed the data folder: others may have some there.
+        Raises CatalogError, and MaintenanceError when it has tried all.
+        """
+        there = [path for path in (self.settings.data_dir / INDEXES).glob("*") if UID.fullmatch(path.name)]
+        if not there:
+            return
+        failed: MaintenanceError | None = None
+        try:
+            with is_own(self.settings) as own:
+                # Behind the look at the folders: who makes one has its collection in the catalog by then.
+                known = {one.uid for one in self.catalog.collections.all()}
+                for folder in (one for one in there if own and one.name not in known):
+                    try:
+                        remove_index(folder)
+                    except MaintenanceError as error:  # which keeps no other
+                        failed = error
+        except OSError as error:
+            raise MaintenanceError(f"whose the data folder is cannot be told: {error}") from error
+        if failed is not None:
+            raise failed
+
     def _create(self, name: str) -> Collection:
         settings, limits = self.settings, self.settings.chunk_limits
         self._models.splitter(settings.splitter, limits)  # what cannot be cut should not be there
@@ -122,6 +148,16 @@ class Library:
             if made is None:
                 raise
             return made
+
+
+def remove_index(folder: Path) -> None:
+    """Of a collection that is gone, or was embedded again. Raises MaintenanceError."""
+    try:
+        while folder.is_dir():
+            with suppress(FileNotFoundError):  # another process removes it too
+                shutil.rmtree(folder)
+    except OSError as error:
+        raise MaintenanceError(f"cannot remove the old indexes in {folder}: {error}. Delete the folder") from error
 
 
 def index_folder(settings: Settings, uid: str) -> Path:

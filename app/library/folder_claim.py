@@ -5,6 +5,8 @@ catalogs over one folder, each would delete what the other's clients have sent.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
@@ -38,6 +40,16 @@ def claim(settings: Settings) -> None:
     except OSError as error:
         told = error.strerror or error
         raise CatalogError(f"cannot write in the data folder {folder}: {told}; set {variable('data_dir')}") from error
+
+
+@contextmanager
+def is_own(settings: Settings) -> Iterator[bool]:
+    """Whether the catalog has claimed the folder; until the end of the block no other one does. Raises CatalogError and
+    OSError.
+    """
+    folder = settings.data_dir
+    with FileLock(folder / LOCK, mode=FILE):
+        yield _owner(folder) == _own(settings)
 
 
 def claimed_by_another(settings: Settings) -> str | None:

@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 
 from app.errors import MaintenanceError
-from app.library import INDEXES, Library
+from app.library import INDEXES, Library, remove_index
 from app.library.catalog.records import Collection
 from app.library.learning import learn_if_due
 from app.library.searchers import open_indexes
@@ -45,14 +45,8 @@ def rebuild(library: Library, collection: Collection) -> None:
 
 
 def discard(library: Library, collection: Collection) -> None:
-    """Remove the index files of a collection that is gone, or was embedded again."""
-    folder = library.index_folder(collection)
-    try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise MaintenanceError(f"cannot remove the old indexes in {folder}: {error}. Delete the folder") from error
+    """Remove the index files of a collection that is gone."""
+    remove_index(library.index_folder(collection))
 
 
 def _each(library: Library, collection: Collection, *, rebuild: bool) -> None:

@@ -1,13 +1,15 @@
 """Documents and collections, deleted with all that hangs on them.
 
 SQL first, in one transaction: from then on nothing of them is found any more. What was derived from them goes after it,
-and what a killed process leaves of that is harmless: indexes catch up by themselves, and the KV is found by the next
-ingest into the collection, or where that is gone by `cache prune`.
+and what a killed process leaves of that is harmless: indexes catch up by themselves or, of a collection that goes, are
+removed before it too, and the KV is found by the next ingest into the collection, or where that is gone by `cache
+prune`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from app.errors import MaintenanceError
@@ -49,6 +51,8 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
         sent = library.catalog.documents.contents(collection, SCHEME)
         originals.check(sent)
         unpin_collection(library, models, collection)
+        with suppress(MaintenanceError):  # before it is gone too: who is killed then leaves none, or a new one is made
+            indexes.discard(library, collection)
         removed = library.catalog.collections.delete(collection)
         originals.drop(sent)
         indexes.discard(library, collection)
