@@ -58,10 +58,12 @@ def linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Module:
 
 
 def pack_linears(module: nn.Module, *names: str) -> None:
-    """Put packed layers in the places of the named linear layers, where that is possible."""
+    """Put packed layers in the places of the named linear layers, where that is possible. One that computes by more
+    than its weight, as with an adapter, stays as it is.
+    """
     for name in names:
         linear = getattr(module, name)
-        if isinstance(linear, nn.Linear) and packs(linear.weight):
+        if type(linear) is nn.Linear and packs(linear.weight):
             setattr(module, name, PackedLinear(linear.weight, linear.bias))
 
 

@@ -134,14 +134,24 @@ def _part(module: nn.Module, name: str) -> Any:
     return getattr(module, name)
 
 
+def _linear(module: nn.Module, name: str) -> nn.Linear:
+    """Whose weight is all that it computes by: a quantised layer's is not, nor one's with an adapter."""
+    part = _part(module, name)
+    if type(part) is not nn.Linear:
+        raise ModelError(f"{name!r} of {type(module).__name__} is no plain linear layer but {type(part).__name__}")
+    return part
+
+
 def _layer(module: nn.Module, index: int) -> DecoderLayer:
     attention = _part(module, "self_attn")
     _refuse_strange(module, LAYER_PARTS, index)
     _refuse_strange(attention, ATTENTION_PARTS, index)
-    _refuse_strange(_part(module, "mlp"), MLP_PARTS, index)
-    qkv = _fuse([_part(attention, name) for name in ("q_proj", "k_proj", "v_proj")])
-    pack_linears(attention, "o_proj")
     mlp = _part(module, "mlp")
+    _refuse_strange(mlp, MLP_PARTS, index)
+    qkv = _fuse([_linear(attention, name) for name in ("q_proj", "k_proj", "v_proj")])
+    for owner, name in ((attention, "o_proj"), *((mlp, name) for name in sorted(MLP_PARTS))):
+        _part(owner, name)
+    pack_linears(attention, "o_proj")
     pack_linears(mlp, *MLP_PARTS)
     return DecoderLayer(
         input_norm=_part(module, "input_layernorm"),

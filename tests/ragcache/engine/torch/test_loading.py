@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.loading import load_pretrained
 from ragcache.errors import ModelError
-from tests.tiny import ROPES, SIZES, Tiny, assert_close, draw, make_config, make_model, make_tiny, stock
+from tests.tiny import ROPES, SIZES, Tiny, assert_close, draw, make_config, make_model, make_tiny, stock, to_dtype
 
 CPU = torch.device("cpu")
 Make = Callable[[], PreTrainedConfig]
@@ -93,6 +93,12 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a layer without RoPE": (other("SmolLM3", no_rope_layers=[1, 1, 0]), r"computes by no_rope_layers=\[1, 1, 0\]"),
     "scaled logits": (other("Cohere"), "cohere computes by logit_scale=0.0625"),
     "parallel blocks": (other("Cohere", logit_scale=1.0), "has no 'post_attention_layernorm'"),
+    "an MLP without a gate": (other("Arcee"), "ArceeMLP has no 'gate_proj': not a decoder of the Llama family"),
+    "norms with a bias before an MLP without a gate": (
+        other("Nemotron", rope_parameters=dict(ROPES["default"], partial_rotary_factor=1.0)),
+        "NemotronMLP has no 'gate_proj'",
+    ),
+    "Jais 2": (other("Jais2"), "Jais2MLP has no 'gate_proj'"),
     "no RoPE": (
         lambda: transformers.GPT2Config(vocab_size=199, n_embd=64, n_layer=2, n_head=4, n_positions=128),
         "GPT2LMHeadModel has no 'model': not a decoder of the Llama family",
@@ -106,6 +112,34 @@ def test_a_model_that_would_be_computed_wrongly_is_refused_with_the_reason(name:
     model = make_model(make())
     with pytest.raises(ModelError, match=reason):
         TorchEngine.from_model(model)
+
+
+class Adapted(nn.Linear):
+    """As an adapter leaves a layer: more than its weight."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(rows)
+
+
+@pytest.mark.parametrize("part", ["q_proj", "k_proj", "v_proj"])
+def test_a_projection_that_is_more_than_its_weight_is_refused(part: str) -> None:
+    model = make_model(make_config())
+    model.model.layers[1].self_attn.get_submodule(part).__class__ = Adapted
+    with pytest.raises(ModelError, match=f"'{part}' of LlamaAttention is no plain linear layer but Adapted"):
+        TorchEngine.from_model(model)
+
+
+@pytest.mark.parametrize("part", ["self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"])
+def test_another_layer_that_is_more_than_its_weight_is_run_as_it_is(part: str) -> None:
+    """Also where plain ones are packed."""
+    model = to_dtype(make_model(make_config()), torch.bfloat16)
+    for layer in model.model.layers:
+        layer.get_submodule(part).__class__ = Adapted
+    ids = draw(30, 0)
+    expected = stock(model, ids).logits
+    engine = TorchEngine.from_model(model)
+    hidden = engine.compute(ids, range(30), engine.buffer(30), keep=30)
+    assert_close(engine.logits(hidden), expected, 0.1)
 
 
 def test_an_embedding_with_its_own_scale_is_run_as_it_is() -> None:
