@@ -76,3 +76,13 @@ class Codec(ABC):
         """
         for place, part in zip((k, v), self.decode(rows, shape), strict=True):
             place.copy_(part)
+
+
+def within(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Decoded values as the engine's number format can hold them. float16 ends where rounding to what is stored may
+    have gone beyond: its largest number stands for that, and inf for inf alone.
+    """
+    if dtype != torch.float16 or values.dtype == dtype:
+        return values
+    wide, most = values.float(), torch.finfo(dtype).max
+    return torch.where(wide.isinf(), wide, wide.clamp(-most, most))

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import pad
 
-from ragcache.store.codec.base import Codec, KVShape
+from ragcache.store.codec.base import Codec, KVShape, within
 from ragcache.store.codec.steps import quantise
 
 GROUP = 64  # tokens of a channel of K, or channels of a token of V
@@ -103,4 +103,4 @@ def _restore(steps: torch.Tensor, floats: torch.Tensor, dim: int, place: torch.T
     groups = floats.unflatten(1, (-1, 2, steps.shape[1], *each))  # [layers, runs, 2, heads, 1 or n, dim or 1]
     for number, (part, there) in enumerate(zip(steps.split(GROUP, dim), place.split(GROUP, dim), strict=True)):
         low, step = groups[:, number].float().unbind(1)
-        there.copy_(part.float().mul_(step).add_(low))
+        there.copy_(within(part.float().mul_(step).add_(low), place.dtype))

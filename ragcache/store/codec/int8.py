@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from ragcache.store.codec.base import Codec, KVShape
+from ragcache.store.codec.base import Codec, KVShape, within
 from ragcache.store.codec.steps import quantise
 
 _STEPS = 255
@@ -69,4 +69,4 @@ class WideInt8Codec(Int8Codec):
 
 def _restore(steps: torch.Tensor, groups: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """steps [layers, heads, n, dim]; groups [layers, 2, heads, 1 or n, dim or 1]."""
-    return steps.float().mul_(groups[:, 1]).add_(groups[:, 0]).to(dtype)
+    return within(steps.float().mul_(groups[:, 1]).add_(groups[:, 0]), dtype).to(dtype)

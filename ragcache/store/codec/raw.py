@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from ragcache.store.codec.base import Codec, KVShape
+from ragcache.store.codec.base import Codec, KVShape, within
 
 
 class RawCodec(Codec):
@@ -29,7 +29,8 @@ class RawCodec(Codec):
     def decode(self, rows: torch.Tensor, shape: KVShape) -> tuple[torch.Tensor, torch.Tensor]:
         values = rows.view(self.stored_dtype(shape.dtype))
         kv = values.unflatten(1, (2, shape.kv_heads, shape.tokens, shape.head_dim))  # [layers, 2, heads, n, dim]
-        return kv[:, 0].to(shape.dtype), kv[:, 1].to(shape.dtype)
+        k, v = (within(part, shape.dtype).to(shape.dtype) for part in kv.unbind(1))
+        return k, v
 
 
 class Bf16Codec(RawCodec):

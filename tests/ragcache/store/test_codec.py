@@ -133,6 +133,28 @@ def test_int8_keeps_constant_groups_and_halves_the_bytes() -> None:
     assert rows.shape[1] < 1.07 * k[0].numel() * 2
 
 
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("value", [65_504.0, 65_472.0, 65_376.0, 65_000.0])
+def test_the_end_of_float16_stays_a_number(name: str, value: float) -> None:
+    codec, k = open_codec(name), torch.ones((2, 1, 4, 64), dtype=torch.float16)
+    k[..., 0], k[:, :, 1] = value, -value
+    decoded = codec.decode(padded_rows(codec.encode(k, k)), KVShape.of(k))
+    placed = torch.empty_like(k), torch.empty_like(k)
+    codec.decode_into(padded_rows(codec.encode(k, k)), KVShape.of(k), *placed)
+    for got in (*decoded, *placed):
+        assert got.isfinite().all()
+        assert float((got.float() - k.float()).abs().max()) <= value / 8
+
+
+@pytest.mark.parametrize("name", ["raw", "bf16"])
+def test_what_was_no_number_stays_none(name: str) -> None:
+    codec, k = open_codec(name), torch.ones((1, 1, 4, 4), dtype=torch.float16)
+    k[..., 0], k[..., 1], k[..., 2] = torch.inf, -torch.inf, torch.nan
+    got, _ = codec.decode(padded_rows(codec.encode(k, k)), KVShape.of(k))
+    assert torch.equal(got.isnan(), k.isnan())
+    assert torch.equal(got[..., [0, 1, 3]], k[..., [0, 1, 3]])
+
+
 def test_an_offset_of_a_channel_costs_no_precision() -> None:
     """Why K is asymmetric: a symmetric code of 100 ± 1 would be wrong by 0.4."""
     k = 100 + torch.rand((1, 1, 50, 4))
