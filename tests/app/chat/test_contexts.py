@@ -11,9 +11,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.cachecare import prune
-from app.chat.chat import ChatOptions
 from app.chat.contexts import ContextRequest, Contexts, Sweeper
-from app.chat.messages import CachePart, ChatTurn, TextPart
 from app.errors import NotFound
 from ragcache.errors import ConfigError, PromptError, StoreError
 from ragcache.types import Chunk, Segment, System, Text, Variant, VariantInfo, VariantKey
@@ -267,27 +265,6 @@ def test_another_model_does_not_take_its_tokens(pipeline: RagPipeline, contexts:
         changed = pipeline.settings.model_copy(update={"dtype": "bfloat16"})
     with RagPipeline(changed) as other, pytest.raises(NotFound, match="another model"):
         other.contexts.segments(made)
-
-
-def test_behind_an_owners_system_message_nothing_is_stored(pipeline: RagPipeline, contexts: Contexts) -> None:
-    """He may have another one each time, and all of it would take the place of what everybody asks for."""
-    made = make(contexts, *TEXTS, who=ANN)
-    before = pipeline.models.store.kept.entries
-    for day in ("Monday", "Tuesday"):
-        turns = [
-            ChatTurn("system", (TextPart(f"It is {day}."),)),
-            ChatTurn("user", (CachePart(made), TextPart("When?"))),
-        ]
-        options = ChatOptions(max_tokens=4, border=ANN[1], owner=ANN[0])
-        own = pipeline.chat.start(turns, options, contexts.resolver(ANN[0])).answer
-        pipeline.settle()
-        assert own.text == pipeline.chat.start(turns, options, contexts.resolver(ANN[0])).answer.text
-    assert pipeline.models.store.kept.entries == before
-    assert pipeline.chat.start(
-        turns, ChatOptions(max_tokens=4, border=ANN[1]), contexts.resolver(ANN[0])
-    ).answer.text  # the operator
-    pipeline.settle()
-    assert pipeline.models.store.kept.entries > before
 
 
 def test_a_text_of_two_caches_that_end_at_once_goes(
