@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from retriever.source import Position, Source
 LEAST_TO_SAVE = 2048  # changes; below that a restart catches up in less time than a save takes
 PART_TO_SAVE = 8  # changes for each of the live chunks: so all saves together write each chunk a few times
 _SETTLING = 10  # rounds; a source that changes without pause is followed as far as it was
+_AT_ONCE = 1 << 20  # ids that are removed together: each time all that is there may be gone through
 log = logging.getLogger(__name__)
 
 
@@ -155,10 +156,9 @@ class DerivedIndex(ABC):
             self._unsaved += len(ids)
             high = int(ids[-1])
             self._position = Position(high, retired, self.live)
-        while log_of := source.retired(retired):
-            self._remove(np.array([number for _, number in log_of], dtype=np.int64))
-            self._unsaved += len(log_of)
-            retired = log_of[-1][0]
+        for gone, retired in _gathered(source, retired):
+            self._remove(gone)
+            self._unsaved += len(gone)
             self._position = Position(high, retired, self.live)
         self._position = Position(max(high, target.high), max(retired, target.retired), target.live)
 
@@ -187,3 +187,16 @@ class DerivedIndex(ABC):
         if written or wait < 0:  # or another process has saved as much
             self._saved, self._unsaved, self._distrusted = self._position, 0, False
         return written
+
+
+def _gathered(source: Source, after: int) -> Iterator[tuple[IntArray, int]]:
+    """Ids of what was retired since, many together, with the number of the last of each."""
+    ids: list[int] = []
+    while page := source.retired(after):
+        ids += [chunk for _, chunk in page]
+        after = page[-1][0]
+        if len(ids) >= _AT_ONCE:
+            yield np.array(ids, dtype=np.int64), after
+            ids = []
+    if ids:
+        yield np.array(ids, dtype=np.int64), after

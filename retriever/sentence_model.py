@@ -44,7 +44,7 @@ def loading(kind: str, folder: Path) -> Iterator[None]:
     talk.disable_progress_bar()
     try:
         yield
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise RetrieverError(f"cannot load the {kind} model in {folder}: {reason}") from error
     finally:
@@ -102,7 +102,7 @@ class LibraryEncoder(Encoder):
 
 def _left_out(model: SentenceTransformer) -> dict[str, int]:
     """Tokens of the prompts that have no part in the vectors of the texts behind them."""
-    if all(part.include_prompt for part in model if isinstance(part, Pooling)):
+    if all(part.include_prompt for part in model.modules() if isinstance(part, Pooling)):
         return {}
     prompts = [prompt for prompt in model.prompts.values() if prompt]
     told: dict[str, Any] = {prompt: model.preprocess([""], prompt=prompt).get("prompt_length") for prompt in prompts}
@@ -199,7 +199,8 @@ class Reranker:
                 f"the model in {self.folder} gives {model.num_labels} labels; a reranker gives one number"
             )
         ranking: CrossEncoder = model
-        ranking.preprocess([("", "")])  # what it sets of the tokenizer then stays so
+        with loading("reranking", self.folder):
+            ranking.preprocess([("", "")])  # what it sets of the tokenizer then stays so
         return ranking
 
     @shared_property
@@ -207,8 +208,9 @@ class Reranker:
         """A tokenizer that pads nothing, beside the model's, which pads: each of them keeps its settings, so that
         threads can share both.
         """
-        own: PreTrainedTokenizerBase = copy.deepcopy(self._model.tokenizer)
-        _lengths(own, self._model.max_seq_length, [("", "")])
+        with loading("reranking", self.folder):
+            own: PreTrainedTokenizerBase = copy.deepcopy(self._model.tokenizer)
+            _lengths(own, self._model.max_seq_length, [("", "")])
         return own
 
     def load(self) -> None:

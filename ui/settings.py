@@ -52,7 +52,7 @@ SENTENCES = {
     "top_p": "Tokens are drawn from the likeliest that come to this share.",
     "seed": "The same question has the same answer again, where one is set.",
     "ram_bytes": "So much KV is held in memory, for the soonest first words.",
-    "disk_bytes": "So much KV is kept on the disk; what was used longest ago makes room.",
+    "disk_bytes": "So much KV is kept on the disk; what saves least makes room.",
 }
 NAMES = {
     "top_k": "Passages (k)",

@@ -233,8 +233,9 @@ def prune(
         for collection in library.catalog.collections.all() if lost else ():  # whose next ingest computes it again
             library.catalog.orphans.lose(collection, lost)
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
+        swept, discarded = folder.sweep(), folder.discard(old)
         _finish_removals(library, models)
-    return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
+    return Pruned(FileTally.of(gone), FileTally.of(gone_others), swept, discarded, dry)
 
 
 def _finish_removals(library: Library, models: Models) -> None:

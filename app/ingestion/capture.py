@@ -84,7 +84,7 @@ class KvCapture:
             check()
             before = chunks_before(self._library, self._template, order.standing(document), len(texts))
             own = [self._template.chunk(text) for text in texts if text.strip()]
-            if not self._keep(partial(self._warmed, own, before)):
+            if not self._keep(partial(self._warmed, own, before), check):
                 return False
         return True
 
@@ -95,11 +95,12 @@ class KvCapture:
                 self._library.catalog.cache_history.captured(collection, self._tokens, self._seconds)
         self._tokens, self._seconds = 0, 0.0
 
-    def _keep(self, capture: Callable[[], Iterable[Variant]]) -> bool:
+    def _keep(self, capture: Callable[[], Iterable[Variant]], check: Check = lambda: None) -> bool:
         """False where the room ended, and what is there stays."""
         started = perf_counter()
         try:
             for variant in capture():
+                check()
                 self._tally.kv_variants += 1
                 self._tally.kv_bytes += variant.nbytes
                 self._tokens += len(variant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import threading
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import xxhash
 
 from app.errors import CatalogError, MaintenanceError
 from app.library.catalog import Catalog
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 LLAMA_INDEX = "llama_index."  # its modules are trusted
 INDEXES = "index"  # the folder of indexes
+LOG = "reembedding-"  # the beginning of the name of a file in one of them
 UID = re.compile("[0-9a-f]{32}")  # of a collection
 
 
@@ -110,7 +114,8 @@ class Library:
 
     def sweep_indexes(self) -> None:
         """Remove those that no collection has: of one that another machine has deleted or embedded again, or a process
-        that was killed then. None goes where the catalog has not claimed the data folder: others may have some there.
+        that was killed then. None goes where the catalog has not claimed the data folder, since others may have some
+        there, and none that another catalog embeds again.
         Raises CatalogError, and MaintenanceError when it has tried all.
         """
         there = [path for path in (self.settings.data_dir / INDEXES).glob("*") if UID.fullmatch(path.name)]
@@ -121,7 +126,7 @@ class Library:
             with is_own(self.settings) as own:
                 # Behind the look at the folders: who makes one has its collection in the catalog by then.
                 known = {one.uid for one in self.catalog.collections.all()}
-                for folder in (one for one in there if own and one.name not in known):
+                for folder in (one for one in there if own and one.name not in known and not self._is_anothers(one)):
                     try:
                         remove_index(folder)
                     except MaintenanceError as error:  # which keeps no other
@@ -130,6 +135,14 @@ class Library:
             raise MaintenanceError(f"whose the data folder is cannot be told: {error}") from error
         if failed is not None:
             raise failed
+
+    @property
+    def log_name(self) -> str:
+        """The beginning of the names of this catalog's files there: other ones may have their indexes beside."""
+        return f"{LOG}{xxhash.xxh3_64_hexdigest(os.fsencode(self.catalog.where))}-"
+
+    def _is_anothers(self, folder: Path) -> bool:
+        return any(not path.name.startswith(self.log_name) for path in folder.glob(f"{LOG}*"))
 
     def _create(self, name: str) -> Collection:
         settings, limits = self.settings, self.settings.chunk_limits

@@ -47,9 +47,12 @@ def is_own(settings: Settings) -> Iterator[bool]:
     """Whether the catalog has claimed the folder; until the end of the block no other one does. Raises CatalogError and
     OSError.
     """
-    folder = settings.data_dir
+    folder, own = settings.data_dir, _own(settings)
+    if _owner(folder) != own:  # a folder that nobody has claimed is not written to
+        yield False
+        return
     with FileLock(folder / LOCK, mode=FILE):
-        yield _owner(folder) == _own(settings)
+        yield _owner(folder) == own
 
 
 def claimed_by_another(settings: Settings) -> str | None:

@@ -8,7 +8,6 @@ after it, the next run builds the indexes, as a question would.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -19,7 +18,7 @@ import numpy as np
 import xxhash
 
 from app.errors import MaintenanceError
-from app.library import INDEXES, Library, remove_index
+from app.library import INDEXES, LOG, Library, remove_index
 from app.library.catalog.records import Collection
 from app.library.learning import learn_if_due
 from app.library.searchers import open_indexes
@@ -28,7 +27,6 @@ from app.models.embedding import embed_chunks
 from ragcache.host import private_file
 from retriever import IntArray, Vectors
 
-LOG = "reembedding-"  # the beginning of the file's name
 _BATCH = 256
 _ROWS = 2048  # of the file, read at once
 
@@ -92,7 +90,7 @@ def _reembed(library: Library, models: Models, collection: Collection) -> Iterat
     fingerprint, dimension = models.embedder_fingerprint, models.embedder.dimension
     source = library.catalog.source(collection)
     live = source.live_ids({})
-    path = library.index_folder(collection) / f"{_own(library)}{fingerprint}.vectors"
+    path = library.index_folder(collection) / f"{library.log_name}{fingerprint}.vectors"
     with suppress(OSError):  # of a version that did not name its database, as a collection's folder does
         if not path.exists():
             path.with_name(f"{LOG}{fingerprint}.vectors").rename(path)
@@ -146,17 +144,12 @@ def _newest(log: VectorLog, live: IntArray) -> Iterator[tuple[IntArray, Vectors]
         yield ids[there], vectors[there]
 
 
-def _own(library: Library) -> str:
-    """The beginning of the names of this database's files: another one may have its indexes in the same data folder."""
-    return f"{LOG}{xxhash.xxh3_64_hexdigest(os.fsencode(library.catalog.where))}-"
-
-
 def _sweep(library: Library, before: Collection, now: Collection) -> None:
     """Remove what embedding again has left: its files, and the folders of indexes that it has replaced, in this run or
     in one that was killed. Of the latter the files tell.
     """
     folder, replaced = library.index_folder(now), library.index_folder(before)
-    left = {path.parent for path in (library.settings.data_dir / INDEXES).glob(f"*/{_own(library)}*")} | {replaced}
+    left = {path.parent for path in (library.settings.data_dir / INDEXES).glob(f"*/{library.log_name}*")} | {replaced}
     left -= {library.index_folder(one) for one in library.catalog.collections.all()}
     try:
         for log in folder.glob(f"{LOG}*"):
