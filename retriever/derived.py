@@ -156,10 +156,10 @@ class DerivedIndex(ABC):
             self._unsaved += len(ids)
             high = int(ids[-1])
             self._position = Position(high, retired, self.live)
-        for gone, retired in _gathered(source, retired):
+        for gone, last in _gathered(source, retired):
             self._remove(gone)
             self._unsaved += len(gone)
-            self._position = Position(high, retired, self.live)
+            self._position = Position(high, retired := last, self.live)
         self._position = Position(max(high, target.high), max(retired, target.retired), target.live)
 
     def _restart(self, reason: str) -> None:

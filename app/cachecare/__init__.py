@@ -22,8 +22,17 @@ from itertools import chain
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.identities import current_identity
-from app.library.kv import AROUND, FileTally, Shelf, border_around, context_hashes, families_of, has_kv
-from app.library.kv_removal import drop_chunks, drop_traces
+from app.library.kv import (
+    AROUND,
+    FileTally,
+    Shelf,
+    border_around,
+    context_hashes,
+    families_of,
+    has_kv,
+    without_contexts,
+)
+from app.library.kv_removal import drop_chunks, drop_prefixes, drop_traces
 from app.models import Models
 from app.settings import Settings
 from ragcache.address import system_address
@@ -244,7 +253,9 @@ def _finish_removals(library: Library, models: Models) -> None:
     """
     orphans = library.catalog.orphans
     abandoned = orphans.abandoned()
-    left = orphans.unused(abandoned)
+    left = without_contexts(library, orphans.unused(abandoned))
+    if abandoned:
+        drop_prefixes(models)
     drop_chunks(models, (), left)
     drop_traces(models, left)
     orphans.forget(abandoned)

@@ -18,6 +18,7 @@ from app.library import Library
 from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
 from app.library.identities import Identity, recorded_identities
+from app.library.kv import context_hashes
 from app.library.kv_removal import drop_chunks, identities_to_drop, lose_traces
 from app.library.order import SHORT, Standing
 from app.models import Models
@@ -144,13 +145,14 @@ class KvRemoval:
         self._tally = tally
         self._recorded = recorded_identities(library)
         self._identities: set[Identity] | None = None
+        self._shared: set[str] | None = None
         self._gone = set[str]()
         self._kept = set[str]()  # of which some KV could not be deleted
         self._done = set[str]()
 
     def drop(self, orphans: Iterable[str]) -> None:
         """After the commit: what this leaves behind, the next ingest finds."""
-        chunks = list(orphans)
+        chunks = self._without_contexts(orphans)
         if not chunks:
             return
         self._gone.update(chunks)
@@ -168,11 +170,17 @@ class KvRemoval:
         orphans = self._library.catalog.orphans
         left, lost = orphans.of(self._collection)
         self.drop(orphans.unused(left - self._gone))
-        gone, self._gone = orphans.unused(self._gone), set()
+        gone, self._gone = self._without_contexts(orphans.unused(self._gone)), set()
         with self._telling(left):
             lost |= lose_traces(self._library, self._models, self._collection, gone)
         self._done, self._kept = left - self._kept, set()
         return lost
+
+    def _without_contexts(self, hashes: Iterable[str]) -> set[str]:
+        """That of others goes with the context cache that shares it."""
+        if self._shared is None:
+            self._shared = context_hashes(self._library, "")
+        return set(hashes) - self._shared
 
     def settle(self, again: Iterable[str]) -> None:
         """What went is gone, and these, which lost KV by it, have it again, or wait for it until they are used."""

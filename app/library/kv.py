@@ -68,10 +68,16 @@ def border_around(collection: Collection) -> str:
     return f"{AROUND}{collection.uid}"
 
 
-def context_hashes(library: Library) -> set[str]:
-    """Token hashes of all that clients have put into context caches."""
-    rows = library.catalog.context_caches.chunks_within(None)
+def context_hashes(library: Library, border: str | None = None) -> set[str]:
+    """Token hashes of all that clients have put into context caches, or into those within a border."""
+    rows = library.catalog.context_caches.chunks_within(border)
     return {name for chunks in rows.values() for name, _ in chunks}
+
+
+def without_contexts(library: Library, hashes: Iterable[str]) -> set[str]:
+    """Those of chunks that no collection has, whose KV no context cache shares: of others it goes with that."""
+    gone = set(hashes)
+    return gone - context_hashes(library, "") if gone else gone
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from app.errors import MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
 from app.library.identities import Identity
+from app.library.kv import without_contexts
 from app.library.kv_removal import drop_chunks, drop_prefixes, drop_traces, identities_to_drop
 from app.library.originals import SCHEME, Originals
 from app.library.pinning import unpin_collection
@@ -75,8 +76,8 @@ def _with_kv(
     try:
         if whole:
             drop_prefixes(models)
-        dropped = drop_chunks(models, identities, orphans, collection)
-        dropped += len(drop_traces(models, orphans))
+        gone = without_contexts(library, orphans)
+        dropped = drop_chunks(models, identities, gone, collection) + len(drop_traces(models, gone))
     except StoreError as error:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"

@@ -39,6 +39,7 @@ ROPE_KEYS = {  # that give a position its angles, and attention one factor for a
     "max_position_embeddings", "mscale", "mscale_all_dim", "original_max_position_embeddings", "partial_rotary_factor",
     "rope_theta", "rope_type", "truncate", "type",
 }  # fmt: skip
+UNREAD = {("apply_yarn_scaling", True), ("attn_factor", 1), ("extrapolation_factor", 1)}  # vLLM's, which change nothing
 
 
 def load_pretrained(path: Path | str, dtype: torch.dtype, device: torch.device) -> transformers.PreTrainedModel:
@@ -117,7 +118,8 @@ def _refuse_windows(config: Any) -> None:
 
 
 def _refuse_numbers(config: Any) -> None:
-    strange = {key: value for key, value in config.rope_parameters.items() if key not in ROPE_KEYS and value}
+    rope = config.rope_parameters.items()
+    strange = {key: value for key, value in rope if value and key not in ROPE_KEYS and (key, value) not in UNREAD}
     strange |= {name: value for name in ADDED if (value := getattr(config, name, None))}
     for name in MULTIPLIED:
         value = getattr(config, name, None)

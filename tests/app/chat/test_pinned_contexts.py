@@ -10,9 +10,11 @@ import pytest
 from app import RagPipeline, Settings
 from app.cachecare import prune
 from app.chat.contexts import Contexts
+from app.library.removal import remove_collection, remove_documents
 from ragcache.errors import ConfigError, StoreError
 from ragcache.store.folder import CacheFolder
 from tests.app.chat.test_contexts import OTHER, TEXTS, make, stored
+from tests.app.filling import put
 
 
 @pytest.fixture
@@ -93,3 +95,24 @@ def test_one_whose_pins_cannot_be_taken_away_stays(
     assert {one.id for one in contexts.all()} == {made, lasting}
     contexts.expire(made)
     assert [one.id for one in contexts.all()] == [lasting]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_document_that_goes_takes_nothing_of_it_along(
+    pipeline: RagPipeline, contexts: Contexts, *, whole: bool
+) -> None:
+    made = make(contexts, TEXTS[0], pinned=True)
+    put(pipeline, {"/docs/tower.md": TEXTS[0], "/docs/bread.md": OTHER}, "tales", kv=True)
+    collection = pipeline.library.collection("tales")
+    if whole:
+        remove_collection(pipeline.library, pipeline.models, collection)
+    else:
+        ids = [one.id for one in pipeline.library.catalog.documents.all(collection)]
+        remove_documents(pipeline.library, pipeline.models, collection, ids)
+    prune(pipeline.library, pipeline.models)
+    folder = CacheFolder(pipeline.settings.kv_folder)
+    (kept,) = stored(pipeline, TEXTS[0])
+    assert stored(pipeline, OTHER) == []
+    assert kept.key in {folder.key(one) for one in folder.items() if one.pinned}
+    contexts.expire(made)
+    assert stored(pipeline, TEXTS[0]) == []
