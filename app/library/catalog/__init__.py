@@ -30,7 +30,8 @@ DocumentRecord, [ChunkRecord])` makes a document visible at once, or its new ver
 one, whose id it keeps; chunks are new ones, with ids never given before. (Of a long one `sentences.add_rest` writes
 what is left of its sentences.) It returns the new ids, and in `removed` what went: `orphans` are the token hashes that
 no chunk of any collection has any more, whose KV the caller deletes, who says then that they are settled
-(`orphans.py`).
+(`orphans.py`). With PostgreSQL they are looked for after the transaction: what is left where that fails, the next
+ingest into the collection finds, or pruning, like what a killed process leaves.
 `documents.fail` leaves a failed document without chunks; `attempts` counts how often.
 
 Any string can be stored: NUL and lone surrogates too. Records (`records.py`, `serving_records.py`) are frozen, and know

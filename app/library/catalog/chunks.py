@@ -133,7 +133,7 @@ def _insert(connection: Connection, rows: list[dict[str, Any]]) -> tuple[int, ..
 
 
 def remove_documents(connection: Connection, collection_id: int, document_ids: Sequence[int]) -> Removed:
-    """Documents with all that hangs on them. Those that are gone already are not counted."""
+    """Documents with all that hangs on them; those that are gone already are not counted. Call `claimed` then."""
     chunks, hashes = retire(connection, collection_id, document_ids)
     documents = 0
     for batch in batches(document_ids):

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, 
 from app.errors import CatalogError, Conflict, NotFound
 from app.library.catalog.chunks import lock, pack
 from app.library.catalog.database import DatabasePart, batches
-from app.library.catalog.orphans import orphaned
+from app.library.catalog.orphans import claimed, orphaned
 from app.library.catalog.records import (
     Collection,
     CollectionTotals,
@@ -186,8 +186,8 @@ class Collections(DatabasePart):
             count = connection.scalar(documents.where(DOCUMENTS.c.collection_id == collection.id)) or 0
             chunks = connection.execute(delete(CHUNKS).where(own)).rowcount
             connection.execute(delete(COLLECTIONS).where(COLLECTIONS.c.id == collection.id))
-            orphans = orphaned(connection, collection.id, hashes)
-        return Removed(count, chunks, orphans)
+            removed = Removed(count, chunks, orphaned(connection, collection.id, hashes))
+        return claimed(self._database, collection, removed)
 
     def totals(self, collection: Collection) -> CollectionTotals:
         return self.totals_of([collection])[collection.id]

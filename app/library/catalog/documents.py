@@ -29,7 +29,7 @@ from app.library.catalog.collections import write_splitter
 from app.library.catalog.database import DatabasePart, batches, stored
 from app.library.catalog.failures import catalog_failures
 from app.library.catalog.order import stand
-from app.library.catalog.orphans import orphaned
+from app.library.catalog.orphans import claimed, orphaned
 from app.library.catalog.records import (
     ChunkRecord,
     Collection,
@@ -86,8 +86,8 @@ class Documents(DatabasePart):
             stand(connection, collection.id, document_id, standing)
             ids = add(connection, collection.id, document_id, rows)
             insert_sentences(connection, zip(ids[at_once], sentences[at_once], strict=True))
-            orphans = orphaned(connection, collection.id, hashes)
-        return Replaced(document_id, ids, Removed(0, gone, orphans))
+            removed = Removed(0, gone, orphaned(connection, collection.id, hashes))
+        return Replaced(document_id, ids, claimed(self._database, collection, removed))
 
     def fail(self, collection: Collection, document: DocumentRecord, error: str) -> Removed:
         """Write down that a file cannot be read; an older version goes, since the file no longer says that.
@@ -103,7 +103,8 @@ class Documents(DatabasePart):
             document_id, gone, hashes = _retired(connection, collection.id, document.source)
             document_id = _write(connection, collection.id, document_id, values, {"state": "failed", "error": error})
             stand(connection, collection.id, document_id, None)
-            return Removed(0, gone, orphaned(connection, collection.id, hashes))
+            removed = Removed(0, gone, orphaned(connection, collection.id, hashes))
+        return claimed(self._database, collection, removed)
 
     def touch(self, stamps: Iterable[tuple[int, int, int]]) -> None:
         """(document id, size, mtime_ns) of files whose content is the same: the next ingest need not read them."""
@@ -121,7 +122,8 @@ class Documents(DatabasePart):
         """Delete documents with their chunks: one transaction. Ids that are not there are passed over."""
         with self._database.writing() as connection:
             lock(connection, collection)
-            return remove_documents(connection, collection.id, document_ids)
+            removed = remove_documents(connection, collection.id, document_ids)
+        return claimed(self._database, collection, removed)
 
     def all(self, collection: Collection, state: State | None = None) -> list[Document]:
         """All, by source."""

@@ -154,11 +154,11 @@ def check_held(connection: Connection, collection: Collection) -> None:
 
 
 def last_look(connection: Connection) -> None:
-    """From here to its end a transaction sees what all others have done that looked before: what two delete at once is
-    gone for the second of them. SQLite lets in one at a time as it is.
+    """From here to its end a transaction of PostgreSQL sees what all others have done that looked before. It must be
+    short: they wait for its end. However long that takes: what they look for is committed, and cannot be taken back.
     """
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_NAMESPACE,))
+    connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_NAMESPACE,))
 
 
 def _wait(collection: Collection, waiting: Waiting | None, holder: str) -> None:

@@ -2,17 +2,21 @@
 
 They are written in the transaction that takes the chunks away, and are settled when their KV has gone and that of the
 others has come again. So a process that is killed between leaves the rest to the next one that works on the collection.
+
+With PostgreSQL two transactions do not see what the other takes away. So there each writes down what its own collection
+has no more, and looks after its commit who has it still (`claimed`): the last to commit sees that nobody has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from sqlalchemy import Boolean, Column, Connection, String, Table, delete, insert, select
+from sqlalchemy import Boolean, Column, ColumnElement, Connection, String, Table, delete, insert, select, tuple_
 
-from app.library.catalog.database import DatabasePart, batches
+from app.library.catalog.database import Database, DatabasePart, batches
 from app.library.catalog.locks import check_held, last_look
-from app.library.catalog.records import Collection
+from app.library.catalog.records import Collection, Removed
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, METADATA, Id
 
 # Without a foreign key: a collection that is deleted leaves them too.
@@ -29,15 +33,39 @@ _ABANDONED = ORPHANS.c.collection_id.not_in(select(COLLECTIONS.c.id))
 
 
 def orphaned(connection: Connection, collection_id: int, hashes: Iterable[str]) -> tuple[str, ...]:
-    """Those of these token hashes that no chunk has any more, written down as left behind by this collection. Last in a
-    transaction: others that delete chunks wait for its end.
+    """Those of these token hashes that no chunk has any more, written down as left behind by this collection. Call
+    `claimed` after the commit: with PostgreSQL others may have some of them.
     """
-    if not (gone := sorted(hashes)):
-        return ()
-    last_look(connection)
-    found = _unused(connection, gone)
+    own = CHUNKS.c.collection_id == collection_id
+    found = _unused(connection, hashes, *([] if connection.dialect.name == "sqlite" else [own]))
     _write(connection, collection_id, found, lost=False)
     return found
+
+
+def claimed(database: Database, collection: Collection, removed: Removed) -> Removed:
+    """The same, after its commit, with those of its orphans that no chunk has. What others still have is not left
+    behind; what several have lost is so by the first that looks then. In short turns, since others wait for each.
+    """
+    if database.path is not None:
+        return removed
+    found: list[str] = []
+    for batch in batches(removed.orphans):
+        with database.writing() as connection:
+            last_look(connection)
+            found += _claim(connection, collection.id, batch)
+    return replace(removed, orphans=tuple(found))
+
+
+def _claim(connection: Connection, collection_id: int, hashes: Sequence[str]) -> tuple[str, ...]:
+    own = ORPHANS.c.collection_id == collection_id, ~ORPHANS.c.lost
+    ours = set(connection.scalars(select(ORPHANS.c.token_hash).where(*own, ORPHANS.c.token_hash.in_(hashes))))
+    gone = _unused(connection, ours)
+    connection.execute(delete(ORPHANS).where(*own, ORPHANS.c.token_hash.in_(ours.difference(gone))))
+    row = ORPHANS.c.collection_id, ORPHANS.c.token_hash
+    theirs = select(*row).where(row[0] != collection_id, row[1].in_(gone), ~ORPHANS.c.lost)
+    # Whoever has such a row locked is in a long change: who waited for that would keep all others out.
+    connection.execute(delete(ORPHANS).where(tuple_(*row).in_(theirs.with_for_update(skip_locked=True))))
+    return gone
 
 
 def _write(connection: Connection, collection_id: int, hashes: Iterable[str], *, lost: bool) -> None:
@@ -50,10 +78,11 @@ def _write(connection: Connection, collection_id: int, hashes: Iterable[str], *,
         )
 
 
-def _unused(connection: Connection, hashes: Iterable[str]) -> tuple[str, ...]:
-    found: list[str] = []
+def _unused(connection: Connection, hashes: Iterable[str], *of: ColumnElement[bool]) -> tuple[str, ...]:
+    """Those that no chunk has, or none of these."""
+    query, found = select(CHUNKS.c.token_hash).where(*of).distinct(), list[str]()
     for batch in batches(sorted(hashes)):
-        used = set(connection.scalars(select(CHUNKS.c.token_hash).where(CHUNKS.c.token_hash.in_(batch)).distinct()))
+        used = set(connection.scalars(query.where(CHUNKS.c.token_hash.in_(batch))))
         found += [token_hash for token_hash in batch if token_hash not in used]
     return tuple(found)
 

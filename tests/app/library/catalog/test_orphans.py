@@ -10,7 +10,9 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.library.catalog import open_catalog
+from app.library.catalog import Catalog, open_catalog
+from app.library.catalog.chunks import remove_documents
+from app.library.catalog.locks import last_look
 from app.library.catalog.records import Collection, Removed
 from app.settings import Settings
 from tests.app.library.catalog.samples import digest, document, make_collection
@@ -60,5 +62,49 @@ def test_a_text_that_two_collections_lose_at_once_is_left_behind_by_one(
         assert sum(digest("shared") in catalog.orphans.of(one)[0] for one in both) == 1
         for one in () if whole else both:
             catalog.collections.delete(one)
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute("TRUNCATE orphans")
+
+
+def lose(catalog: Catalog, collection: Collection) -> Removed:
+    return catalog.documents.delete(collection, [one.id for one in catalog.documents.all(collection)])
+
+
+@pytest.mark.postgres
+def test_a_long_removal_keeps_no_change_to_another_collection_waiting(postgres_url: str, tmp_path: Path) -> None:
+    """It is killed after its commit, before it looks who has its texts still: they are left behind by it."""
+    settings = Settings(data_dir=tmp_path, database_url=SecretStr(postgres_url))
+    with open_catalog(settings) as catalog, open_catalog(settings, busy_seconds=0.2) as other:
+        long, short = (make_collection(catalog, name) for name in ("long", "short"))
+        for one in (long, short):
+            catalog.documents.replace(one, *document(["shared", one.name]))
+        documents = [one.id for one in catalog.documents.all(long)]
+        with catalog.database.writing() as connection:
+            remove_documents(connection, long.id, documents)
+            assert lose(other, short).orphans == (digest("short"),), "the long one may be taken back"
+        left = {digest("shared"), digest("long")}
+        assert (catalog.orphans.of(long)[0], catalog.orphans.unused(left)) == (left, left)
+        assert catalog.orphans.of(short)[0] == {digest("short")}
+        for one in (long, short):
+            catalog.collections.delete(one)
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute("TRUNCATE orphans")
+
+
+@pytest.mark.postgres
+def test_a_look_whether_others_have_a_text_is_waited_for(postgres_url: str, tmp_path: Path) -> None:
+    """For longer than changes wait for each other: what was deleted before is committed."""
+    settings = Settings(data_dir=tmp_path, database_url=SecretStr(postgres_url))
+    with open_catalog(settings) as catalog, open_catalog(settings, busy_seconds=0.2) as other:
+        collection = make_collection(catalog)
+        catalog.documents.replace(collection, *document(["text"]))
+        with ThreadPoolExecutor() as pool:
+            with catalog.database.writing() as connection:
+                last_look(connection)
+                losing = pool.submit(lose, other, collection)
+                wait_for_blocked(postgres_url, 1)
+                connection.exec_driver_sql("SELECT pg_sleep(0.5)")
+            assert losing.result(60).orphans == (digest("text"),)
+        catalog.collections.delete(collection)
         with psycopg.connect(postgres_url) as connection:
             connection.execute("TRUNCATE orphans")
