@@ -139,8 +139,8 @@ class Courier:
         if tasks := self._journal.take(_DELETIONS, DELETIONS_AT_ONCE):
             with self._claimed(tasks):
                 denied = self._bucket.submit(self._deletions.run(tasks)).result()
-                self._journal.end([task for task in tasks if task not in denied])
-                self._journal.postpone(denied, gives_way=True)
+                left = [RemoteTask(Kind.DELETE, ("", place.family, place.digest)) for place in denied]
+                self._journal.narrow(tasks, left)
             return True
         tasks = self._journal.take((Kind.UPLOAD,), AT_ONCE)
         with self._claimed(tasks):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from itertools import chain
 
 from ragcache.store.remote.bucket import WRITES, Bucket
 from ragcache.store.remote.catalog import BucketCatalog
@@ -20,21 +21,21 @@ class Deletions:
     def __init__(self, bucket: Bucket, catalog: BucketCatalog, uses: SharedUses):
         self._bucket, self._catalog, self._uses = bucket, catalog, uses
 
-    async def run(self, tasks: Sequence[RemoteTask]) -> set[RemoteTask]:
-        """All of them -> those of which something may not be deleted here."""
-        denied, few = set[RemoteTask](), asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
+    async def run(self, tasks: Sequence[RemoteTask]) -> list[ObjectPlace]:
+        """All of them -> what of it may not be deleted here."""
+        denied, few = list[ObjectPlace](), asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
         beside: dict[str, dict[str, list[RemoteTask]]] = {}  # of one folder, by their families
         for task in tasks:
             if task.kind in (Kind.DELETE, Kind.FAMILY):
                 family = _family_of(task)
                 beside.setdefault(folder_of(family)[:3], {}).setdefault(family, []).append(task)
         for left in await asyncio.gather(*(self._delete(folder, families, few) for folder, families in beside.items())):
-            denied |= left
+            denied += left
         walked = [task for task in tasks if task.kind in (Kind.CHUNK, Kind.TRACES)]
         if walked:
             sweep = Sweep(walked)
             gone = await sweep.run(self._bucket)
-            denied.update(walked if sweep.denied else ())
+            denied += sweep.denied
             self._uses.forget(place.digest for place in gone)
             for place in gone:
                 self._catalog.forget(place.family)
@@ -42,39 +43,41 @@ class Deletions:
 
     async def _delete(
         self, folder: str, families: Mapping[str, Sequence[RemoteTask]], few: asyncio.Semaphore
-    ) -> set[RemoteTask]:
+    ) -> list[ObjectPlace]:
         """By all names of their folder, while these take fewer requests than a look at each family: of a collection
         that is evicted most families have nothing there.
         """
-        denied, left = set[RemoteTask](), len(families) if len(families) > 1 else 0
+        denied, left = list[ObjectPlace](), len(families) if len(families) > 1 else 0
         if left:
             async with few, aclosing(self._bucket.places(folder)) as pages:
                 async for page in pages:
-                    denied |= await self._drop(page, families)
+                    denied += await self._drop(page, families)
                     left -= 1
                     if not left:
                         break
         if not left:
             found = await asyncio.gather(*(self._delete_family(one, families, few) for one in families))
-            denied = denied.union(*found)
+            denied += chain.from_iterable(found)
         for family in families:
             self._catalog.forget(family)
         return denied
 
     async def _delete_family(
         self, family: str, families: Mapping[str, Sequence[RemoteTask]], few: asyncio.Semaphore
-    ) -> set[RemoteTask]:
-        denied = set[RemoteTask]()
+    ) -> list[ObjectPlace]:
+        denied = list[ObjectPlace]()
         async with few:
             async for page in self._bucket.places(folder_of(family)):
-                denied |= await self._drop(page, families)
+                denied += await self._drop(page, families)
         return denied
 
-    async def _drop(self, page: Sequence[ObjectPlace], families: Mapping[str, Sequence[RemoteTask]]) -> set[RemoteTask]:
-        meant = [(place, task) for place in page for task in families.get(place.family, ()) if _is_meant(place, task)]
-        denied = await self._bucket.delete({place.path: None for place, _ in meant})
-        self._uses.forget(place.digest for place, _ in meant if place.path not in denied)
-        return {task for place, task in meant if place.path in denied}
+    async def _drop(
+        self, page: Sequence[ObjectPlace], families: Mapping[str, Sequence[RemoteTask]]
+    ) -> list[ObjectPlace]:
+        meant = [place for place in page if any(_is_meant(place, task) for task in families.get(place.family, ()))]
+        denied = await self._bucket.delete([place.path for place in meant])
+        self._uses.forget(place.digest for place in meant if place.path not in denied)
+        return [place for place in meant if place.path in denied]
 
 
 def _family_of(task: RemoteTask) -> str:

@@ -44,6 +44,11 @@ INSERT INTO tasks VALUES (?, ?, ?, ?, ?, 0, 0, 0, NULL)
 ON CONFLICT DO UPDATE SET kind = excluded.kind, told = excluded.told, number = excluded.number, due = 0,
 tries = CASE WHEN done IS NULL THEN min(tries, 1) ELSE 0 END, done = NULL
 """  # a try may be under way
+_LEAVE = """
+INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, 0, NULL)
+ON CONFLICT DO UPDATE SET kind = excluded.kind, told = excluded.told, number = excluded.number, due = excluded.due,
+tries = excluded.tries, claimed = 0, done = NULL WHERE done IS NOT NULL
+"""
 
 
 class Kind(StrEnum):
@@ -57,9 +62,9 @@ class Kind(StrEnum):
 @dataclass(frozen=True)
 class RemoteTask:
     kind: Kind
-    told: tuple[
-        str, ...
-    ]  # UPLOAD, DELETE: engine, family, digest; FAMILY: it, digests that stay; CHUNK: border or group, chunk; …
+    # UPLOAD: engine, family, digest; DELETE: so too, of whatever engine; FAMILY: it, digests that stay;
+    # CHUNK: border or group, chunk; …
+    told: tuple[str, ...]
     number: int = 0
     tries: int = 0  # before this one; what was claimed counts, whether its end was told or not
     kept_as: str = field(default="", compare=False)  # by whoever told it: other versions may have had other names
@@ -148,9 +153,23 @@ class Journal(FolderFile):
                     wanted = "UPDATE tasks SET done = ? WHERE bucket = ? AND name = ? AND number = ?"
                     connection.execute(wanted, (time.time(), *one, task.number))
 
-    def postpone(self, tasks: Iterable[RemoteTask], *, gives_way: bool = False) -> None:
-        """`gives_way`: a deletion among them holds up no upload any more."""
-        least = HOPELESS if gives_way else 0
+    def narrow(self, tasks: Sequence[RemoteTask], left: Iterable[RemoteTask]) -> None:
+        """These deletions are done, but for what is `left` of them: of single entries that may not be deleted. They
+        hold up no upload, and what is put again of the same texts stays; what waits under their names goes on.
+        """
+        wanted = {task.name: task for task in left}
+        number, due = time.time_ns(), time.time() + jittered(FIRST_S)
+        rows = [
+            (self._bucket, task.name, task.kind, json.dumps(task.told), number + one, due, HOPELESS)
+            for one, task in enumerate(wanted.values())
+        ]
+        with self._open() as connection:
+            connection.executemany(_LEAVE, rows)
+        self.end([task for task in tasks if task.name not in wanted])
+        self.postpone([task for task in tasks if task.name in wanted], HOPELESS)
+
+    def postpone(self, tasks: Iterable[RemoteTask], least: int = 0) -> None:
+        """`least`: tries they have had at least."""
         with self._open() as connection:
             for task in tasks:
                 pause = jittered(min(LONGEST_S, FIRST_S * 2 ** min(task.tries, 16)))

@@ -45,7 +45,7 @@ class Sweep:
     def __init__(self, tasks: Sequence[RemoteTask]):
         self._chunks = {task.told for task in tasks if task.kind is Kind.CHUNK}
         self._traces = {task.told[0] for task in tasks if task.kind is Kind.TRACES}
-        self.denied = set[str]()
+        self.denied = list[ObjectPlace]()
         self._suspects = Suspicion({chunk for *_, chunk in self._chunks} | self._traces)
 
     async def run(self, bucket: Bucket) -> list[ObjectPlace]:
@@ -72,7 +72,7 @@ class Sweep:
 
     async def _deleted(self, bucket: Bucket, going: Sequence[ObjectPlace]) -> list[ObjectPlace]:
         denied = await bucket.delete([place.path for place in going])
-        self.denied |= denied
+        self.denied += [place for place in going if place.path in denied]
         return [place for place in going if place.path not in denied]
 
     async def _guilty(self, bucket: Bucket, place: ObjectPlace) -> bool:

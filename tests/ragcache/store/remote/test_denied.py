@@ -88,7 +88,7 @@ def test_an_object_that_may_not_be_deleted_keeps_no_other_and_no_upload(
     monkeypatch.setattr(journal, "FIRST_S", journal.LONGEST_S)
     store.drop_seeing(denied.key.context)
     store.put(later)
-    wait_until(lambda: {*store._journal.waiting()} == {Kind.TRACES} and store._courier._idle, 60)
+    wait_until(lambda: store._journal.waiting() == {Kind.DELETE: 1} and store._courier._idle, 60)
     assert digests_in(store) == {denied.key.digest, later.key.digest}
     assert store._bucket.writing.fine
     monkeypatch.setattr(obstore, "delete_async", delete)
@@ -119,3 +119,40 @@ def test_what_is_denied_is_due_again_and_ends(
     again(store)
     settled(store)
     assert digests_in(store) == set()
+
+
+@pytest.mark.parametrize("way", ["texts", "family"])
+def test_what_is_put_again_beside_what_may_not_be_deleted_stays(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """However often that one is tried again."""
+    denied, other = (make_variant(context=(name,)) for name in ("denied", "other"))
+    store, delete = machine("one", folder_url), obstore.delete_async
+
+    async def forbidden(bucket: Any, paths: Sequence[str]) -> None:
+        if any(denied.key.digest in path for path in paths):
+            raise PermissionDeniedError("Forbidden")
+        await delete(bucket, paths)
+
+    monkeypatch.setattr(obstore, "delete_async", forbidden)
+    for variant in (denied, other):
+        store.put(variant)
+    settled(store)
+    if way == "texts":
+        store.drop_seeing(["denied", "other"])
+    else:
+        store.drop_families({other.key.family: ()})
+    wait_until(lambda: store._courier._idle, 60)
+    assert digests_in(store) == {denied.key.digest}
+    store.put(other)
+    wait_until(lambda: Kind.UPLOAD not in store._journal.waiting() and store._courier._idle, 60)
+    again(store)
+    wait_until(lambda: store._courier._idle, 60)
+    assert digests_in(store) == {denied.key.digest, other.key.digest}
+    assert store._journal.has_gone(denied.key, set())
+    store.put(denied)
+    settled(store)
+    monkeypatch.setattr(obstore, "delete_async", delete)
+    again(store)
+    settled(store)
+    assert digests_in(store) == {denied.key.digest, other.key.digest}, "it is wanted again"
