@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -23,7 +24,7 @@ import numpy as np
 
 from ragcache.errors import ConfigError, RemoteError, UnreadableObject
 from ragcache.store.remote.faults import faults, is_archived, is_denied, is_of_object, reason_of
-from ragcache.store.remote.health import ALL_DENIED, Health
+from ragcache.store.remote.health import ALL_DENIED, ALL_LOCKED, Health
 from ragcache.store.remote.names import ObjectPlace, parse_name
 
 if TYPE_CHECKING:
@@ -55,9 +56,11 @@ class Bucket:
         """Asks nothing of it yet. Raises ConfigError for what can be no bucket's URL."""
         self._store = _opened(url)
         self.url = url = shown(url)
-        # Apart: who may list need not be let read, and who may read need not be let write.
+        # Apart: who may list need not be let read, who may read need not be let write, and who may write need not be
+        # let delete.
         self.listing, self.reading = Health("listed", url, clock), Health("read", url, clock)
         self.writing = Health("written to", url, clock, ALL_DENIED)
+        self.deleting = Health("deleted from", url, clock, ALL_LOCKED)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
@@ -91,7 +94,8 @@ class Bucket:
 
     def take_told(self) -> list[str]:
         """What is amiss, that nobody has been told yet."""
-        return [told for health in (self.listing, self.reading, self.writing) for told in health.take_told()]
+        ways = self.listing, self.reading, self.writing, self.deleting
+        return [told for health in ways for told in health.take_told()]
 
     async def places(self, prefix: str = "") -> AsyncGenerator[list[ObjectPlace], None]:
         """Of our entries below a folder, page by page; what else lies there is left out."""
@@ -162,7 +166,7 @@ class Bucket:
         """That one object may not be written says nothing of others; `aside`: that it fails, nothing of the bucket."""
         import obstore
 
-        await self._writing([path], lambda: obstore.put_async(self._store, path, data), aside=aside)
+        await self._writing([path], lambda: obstore.put_async(self._store, path, data), self.writing, aside=aside)
 
     async def delete(self, paths: Iterable[str], *, aside: bool = False) -> set[str]:
         """Those that are not there are gone already -> those that may not go, though others may. `aside`: that it fails
@@ -174,16 +178,15 @@ class Bucket:
         if not wanted:
             return set()
         try:
-            await self._writing(
-                wanted, lambda: obstore.delete_async(self._store, wanted), FileNotFoundError, aside=aside
-            )
+            request = partial(obstore.delete_async, self._store, wanted)
+            await self._writing(wanted, request, self.deleting, FileNotFoundError, aside=aside)
             return set()
         except FileNotFoundError:  # of a folder, which stops there
             denied = set[str]()
         except _Denied:
             denied = {*wanted}
-        if half := len(wanted) // 2:  # which of them it was nothing tells
-            denied = await self.delete(wanted[:half], aside=aside) | await self.delete(wanted[half:], aside=aside)
+        if len(wanted) > 1:  # which of them it was nothing tells; neighbours may be locked together
+            denied = await self.delete(wanted[::2], aside=aside) | await self.delete(wanted[1::2], aside=aside)
         return denied
 
     async def probe(self) -> float:
@@ -203,26 +206,36 @@ class Bucket:
         return seconds
 
     async def _writing(
-        self, paths: Sequence[str], request: Callable[[], Awaitable[Any]], *told: type[Exception], aside: bool
+        self,
+        paths: Sequence[str],
+        request: Callable[[], Awaitable[Any]],
+        way: Health,
+        *told: type[Exception],
+        aside: bool,
     ) -> None:
-        """Raises _Denied for what says nothing of others than these, and what is `told` as it is."""
+        """Raises _Denied for what says nothing of others than these, and what is `told` as it is. `way`: of which it
+        says something where many are denied.
+        """
         self.writing.check()
+        way.check()
         try:
             async with self._writes:
                 await request()
         except told:
             raise
         except faults() as error:
-            raise (RemoteError(reason_of(error)) if aside else self._unwritten(paths, error)) from error
+            raise (RemoteError(reason_of(error)) if aside else self._unwritten(paths, way, error)) from error
         if not aside:
             self.writing.succeeded()
+            way.succeeded()
 
-    def _unwritten(self, paths: Sequence[str], error: Exception) -> RemoteError:
+    def _unwritten(self, paths: Sequence[str], way: Health, error: Exception) -> RemoteError:
         if not is_denied(error):
             return self.writing.failed(reason_of(error))
-        told = f"{paths[0]} in the bucket {self.url} may not be written, and is tried again later: {reason_of(error)}"
-        alone = len(paths) > 1 or self.writing.refused(paths[0], told)
-        return _Denied(told) if alone else self.writing.failed(reason_of(error))
+        what = "written" if way is self.writing else "deleted"
+        told = f"{paths[0]} in the bucket {self.url} may not be {what}, and is tried again later: {reason_of(error)}"
+        alone = len(paths) > 1 or way.refused(paths[0], told)
+        return _Denied(told) if alone else way.failed(reason_of(error))
 
 
 class _Denied(RemoteError):

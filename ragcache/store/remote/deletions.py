@@ -23,6 +23,7 @@ class Deletions:
 
     async def run(self, tasks: Sequence[RemoteTask]) -> list[ObjectPlace]:
         """All of them -> what of it may not be deleted here."""
+        self._bucket.deleting.check()  # before anything is listed in vain
         denied, few = list[ObjectPlace](), asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
         beside: dict[str, dict[str, list[RemoteTask]]] = {}  # of one folder, by their families
         for task in tasks:

@@ -12,8 +12,8 @@ from ragcache.store.remote.jitter import jittered
 
 PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0  # for which a bucket that failed is left alone, at first and at most
 # Objects one after the other of which that is said of each alone: then it is of all. Each that may not be written has
-# been sent in vain, and the next ones would be.
-ALL_UNREADABLE, ALL_DENIED = 16, 4
+# been sent in vain, and the next ones would be; a deletion costs little, and a long document may be locked whole.
+ALL_UNREADABLE, ALL_DENIED, ALL_LOCKED = 16, 4, 256
 _log = logging.getLogger(__name__)
 
 

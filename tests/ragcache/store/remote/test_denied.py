@@ -9,14 +9,15 @@ import obstore
 import pytest
 from obstore.exceptions import PermissionDeniedError
 
+from ragcache.errors import RemoteError
 from ragcache.store.remote import journal
 from ragcache.store.remote.bucket import WRITES
-from ragcache.store.remote.health import ALL_DENIED
+from ragcache.store.remote.health import ALL_DENIED, ALL_LOCKED
 from ragcache.store.remote.journal import Kind
 from ragcache.store.remote.store import SharedStore
 from ragcache.types import Variant
 from tests.buckets import Proxy, S3Bucket
-from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
+from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, names_in, settled
 from tests.waiting import wait_until
 
 
@@ -156,3 +157,53 @@ def test_what_is_put_again_beside_what_may_not_be_deleted_stays(
     again(store)
     settled(store)
     assert digests_in(store) == {denied.key.digest, other.key.digest}, "it is wanted again"
+
+
+@pytest.mark.parametrize("number", [ALL_DENIED, 3 * ALL_DENIED])
+def test_neighbours_that_may_not_be_deleted_keep_no_other_and_no_upload(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Four of twelve beside one another, or all."""
+    variants, store, delete = few(make_variant), machine("one", folder_url), obstore.delete_async
+    for variant in variants:
+        store.put(variant)
+    settled(store)
+    locked = set[str]()
+
+    async def forbidden(bucket: Any, paths: Sequence[str]) -> None:
+        locked.update(() if locked else paths[:number])
+        if not locked.isdisjoint(paths):
+            raise PermissionDeniedError("Forbidden")
+        await delete(bucket, paths)
+
+    monkeypatch.setattr(obstore, "delete_async", forbidden)
+    store.drop_seeing(variants[0].key.context)
+    wait_until(lambda: store._journal.waiting() == {Kind.DELETE: number} and store._courier._idle, 60)
+    assert {*names_in(store)} == locked
+    assert store._bucket.writing.fine and store._bucket.deleting.fine
+    assert [told.count("may not be deleted") for told in store._bucket.take_told()] == [1]
+
+
+def test_a_bucket_of_which_nothing_may_be_deleted_is_written_to_all_the_same(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deletions wait until more may be in vain."""
+    store, variant, asked = machine("one", folder_url), make_variant(), list[int]()
+
+    async def forbidden(bucket: Any, paths: Sequence[str]) -> None:
+        asked.append(len(paths))
+        raise PermissionDeniedError("Forbidden")
+
+    monkeypatch.setattr(obstore, "delete_async", forbidden)
+    deleted = store._bucket.submit(store._bucket.delete([f"name-{number}" for number in range(4 * ALL_LOCKED)]))
+    with pytest.raises(RemoteError, match="cannot be deleted from now"):
+        deleted.result(60)
+    assert asked.count(1) == ALL_LOCKED and len(asked) < 3 * ALL_LOCKED
+    with pytest.raises(RemoteError, match="left alone"):
+        store._bucket.submit(store._bucket.delete(["another"])).result(60)
+    store.put(variant)
+    settled(store)
+    assert digests_in(store) == {variant.key.digest}
+    store.delete(variant.key)
+    wait_until(lambda: store._courier._idle, 60)
+    assert store._journal.waiting() == {Kind.DELETE: 1}
