@@ -132,6 +132,10 @@ async def lowered(bucket: Bucket, budget: int, order: EvictionOrder, uses: ToldU
     if told.nbytes <= budget:
         return 0
     lowest = heapq.nsmallest(MOST_VICTIMS, first, place_in_order)
-    going = first_of(lowest, math.ceil(told.nbytes - LOWERED * budget))
-    denied = await bucket.delete([one.name for one in going])
-    return len(going) - len(denied)
+    gone, need = 0, math.ceil(told.nbytes - LOWERED * budget)
+    while going := first_of(lowest, need):  # others for what may not go
+        lowest = lowest[len(going) :]
+        denied = await bucket.delete([one.name for one in going])
+        went = [one.nbytes for one in going if one.name not in denied]
+        gone, need = gone + len(went), need - sum(went)
+    return gone

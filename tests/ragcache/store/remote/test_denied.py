@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import time
 from typing import Any
 
 import obstore
@@ -10,11 +11,14 @@ import pytest
 from obstore.exceptions import PermissionDeniedError
 
 from ragcache.errors import RemoteError
+from ragcache.store.eviction import ORDERS
 from ragcache.store.remote import journal
 from ragcache.store.remote.bucket import WRITES
 from ragcache.store.remote.health import ALL_DENIED, ALL_LOCKED
 from ragcache.store.remote.journal import Kind
+from ragcache.store.remote.shared_uses import ToldUses
 from ragcache.store.remote.store import SharedStore
+from ragcache.store.remote.sweep import lowered, usage
 from ragcache.types import Variant
 from tests.buckets import Proxy, S3Bucket
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, names_in, settled
@@ -207,3 +211,24 @@ def test_a_bucket_of_which_nothing_may_be_deleted_is_written_to_all_the_same(
     store.delete(variant.key)
     wait_until(lambda: store._courier._idle, 60)
     assert store._journal.waiting() == {Kind.DELETE: 1}
+
+
+def test_others_go_for_what_may_not_where_a_bucket_is_beyond_its_budget(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, *others = few(make_variant)
+    putting, delete = machine("putting", folder_url), obstore.delete_async
+    for variant in (locked, *others):
+        putting.put(variant)
+        settled(putting)
+    nbytes = putting._bucket.submit(usage(putting._bucket)).result(60).nbytes
+
+    async def forbidden(bucket: Any, paths: Sequence[str]) -> None:
+        if any(locked.key.digest in path for path in paths):
+            raise PermissionDeniedError("Forbidden")
+        await delete(bucket, paths)
+
+    monkeypatch.setattr(obstore, "delete_async", forbidden)
+    lowering = lowered(putting._bucket, 5 * nbytes // len((locked, *others)), ORDERS["fifo"], ToldUses(time()))
+    assert putting._bucket.submit(lowering).result(60) == len(others) - 3
+    assert digests_in(putting) == {variant.key.digest for variant in (locked, *others[-3:])}
