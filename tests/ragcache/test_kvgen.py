@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ragcache.engine.torch import attention, engine
+from ragcache.engine.torch import attention, forward
 from ragcache.errors import ConfigError, PromptError
 from ragcache.kvgen import KVGen
 from ragcache.types import Chunk, FloatArray, Profile, System, Text, Variant
@@ -140,7 +140,7 @@ def test_profiles_of_exact_chunks_are_of_transformers_own_attention(every_tiny: 
 def test_blocks_of_rows_give_the_same(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, rows: int, turn: int) -> None:
     whole = captured(tiny, 2)
     monkeypatch.setattr(attention, "READ_ROWS", rows)
-    monkeypatch.setattr(engine, "PREFILL_ROWS", turn)
+    monkeypatch.setattr(forward, "PREFILL_ROWS", turn)
     for one, other in zip(whole, captured(tiny, 2), strict=True):
         assert_close(one.k, other.k, 1e-5)
         assert_close(one.v, other.v, 1e-5)

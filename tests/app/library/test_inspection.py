@@ -70,7 +70,7 @@ def test_the_kv_of_each_chunk(library: Library, models: Models) -> None:
     shown = show_document(fresh, "/books/lamps.txt")
     assert (len(shown.pages), len(shown.chunks)) == (1, 3)
     first, _, third = (shown.variants(chunk) for chunk in shown.chunks)
-    assert [(one.tier, one.key.context) for one in first] == [("disk", ())]
+    assert [one.key.context for one in first] == [()]
     assert [shown.hashes[one] for one in third[0].key.context] == [0, 1]
     chunk = show_chunk(library, shown.chunks[2].id)
     assert (chunk.document, [one.ordinal for one in chunk.chunks]) == (shown.document, [2])

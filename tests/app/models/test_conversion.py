@@ -14,7 +14,9 @@ from app.models.conversion import MANIFEST, convert_once, converted_folder, find
 from app.models.folders import bundled_gguf, resolve_model
 from ragcache.errors import ModelError, StoreError
 
-RESOLVE = "import sys, pathlib, app.models as m; print(m.resolve_model('bundled:smollm2', pathlib.Path(sys.argv[1])))"
+RESOLVE = (
+    "import sys, pathlib, app.models.folders as m; print(m.resolve_model('bundled:smollm2', pathlib.Path(sys.argv[1])))"
+)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from app.models.loading import load_model, load_store, load_torch_model
 from app.settings import Settings, load_settings
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
-from ragcache.store.eviction import ORDERS
+from ragcache.store.eviction import ORDERS, EvictionOrder
 from tests.ragcache.store.conftest import build_variant
 
 
@@ -44,7 +44,7 @@ def test_the_parts_fit_together(tiny_folder: Path, tmp_path: Path) -> None:
 
 def test_the_store_goes_by_the_order_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    monkeypatch.setitem(ORDERS, "largest", lambda one: sizes.append(one.nbytes) or -one.nbytes)
+    monkeypatch.setitem(ORDERS, "largest", EvictionOrder(lambda one: sizes.append(one.nbytes) or -one.nbytes))
     store = load_store(load_settings(None, cache_dir=tmp_path, eviction="largest", ram_bytes=3000))
     for place in range(9):
         store.put(build_variant((place,) * 3))

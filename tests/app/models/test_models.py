@@ -105,7 +105,7 @@ def test_the_bundled_embedder_is_found_complete() -> None:
 def test_the_hub_out_of_reach_is_one_line(tmp_path: Path) -> None:
     """In a process of its own, since the hub's library reads its address when it is imported."""
     code = (
-        "import pathlib, app.models as m, ragcache.errors as e\n"
+        "import pathlib, app.models.folders as m, ragcache.errors as e\n"
         "try: m.resolve_model('somebody/something', pathlib.Path('.'))\n"
         "except e.ModelError as error: print(error)"
     )
