@@ -67,7 +67,8 @@ class CatalogSource(Source):
                 CHUNKS.c.embedding,
             )
             .join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
-            .where(CHUNKS.c.collection_id == self._collection.id, exists().where(*self._is_own))
+            .where(CHUNKS.c.collection_id == self._collection.id, exists().where(*_OWN))
+            .params(collection=self._collection.id, uid=self._collection.uid)
         )
         for rows in pages(self._database, query, CHUNKS.c.id, after, batch):
             vectors = np.frombuffer(b"".join(row.embedding for row in rows), dtype="<f4")
@@ -76,11 +77,6 @@ class CatalogSource(Source):
                 [_named(row.title, row.heading, row.text) for row in rows],
                 vectors.reshape(len(rows), self.dimension).astype(np.float32),
             )
-
-    @property
-    def _is_own(self) -> tuple[ColumnElement[bool], ...]:
-        """Embedding a collection again changes vectors in their places, perhaps between two pages of them."""
-        return COLLECTIONS.c.id == self._collection.id, COLLECTIONS.c.uid == self._collection.uid
 
     def sentences(self, ids: IntArray) -> list[Packed | None]:
         found: dict[int, Packed] = {}
