@@ -12,7 +12,7 @@ from obstore.exceptions import PermissionDeniedError
 
 from ragcache.errors import RemoteError
 from ragcache.store.eviction import ORDERS
-from ragcache.store.remote import journal
+from ragcache.store.remote import health, journal
 from ragcache.store.remote.bucket import WRITES
 from ragcache.store.remote.health import ALL_DENIED, ALL_LOCKED
 from ragcache.store.remote.journal import Kind
@@ -61,9 +61,10 @@ def test_an_object_that_may_not_be_written_keeps_no_other_from_it(
 
 
 def test_a_bucket_of_which_nothing_may_be_written_is_left_alone(
-    machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any
+    machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are neither read nor sent in vain then."""
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)  # or a slow machine may meet the next try
     store = machine("one", far.url)
     network.fault = lambda method, path: "403" if method == "PUT" else ""
     for variant in few(make_variant):
