@@ -53,10 +53,12 @@ shape: | $(VENV)/.ready
 # What a machine with CUDA can measure by its own python, which needs torch and little else: benchmarks/gpu.
 DEVICE ?= cuda
 SHAPES ?= 1b,8b
+ENGINES ?= torch
 FOLDER ?= results/gpu
 
+gpu: export VLLM_NO_USAGE_STATS = 1
 gpu:
-	$(PYTHON) -m benchmarks.gpu --device $(DEVICE) --shapes $(SHAPES) --folder $(FOLDER)
+	$(PYTHON) -m benchmarks.gpu --device $(DEVICE) --shapes $(SHAPES) --engines $(ENGINES) --folder $(FOLDER)
 
 venv: | $(VENV)/.ready
 

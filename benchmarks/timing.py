@@ -45,6 +45,13 @@ def first_token(cache: ChunkCache, segments: Sequence[Segment], linker: str) -> 
         return generation.report
 
 
+def one_token(cache: ChunkCache, segments: Sequence[Segment], linker: str) -> Report:
+    """Of an answer of one token; unlike the torch engine's, it is told of where that is read."""
+    generation = cache.generate(segments, max_tokens=1, linker=linker)
+    list(generation)
+    return generation.report
+
+
 def interleaved(cases: Mapping[Name, Case], rounds: int, warm_ups: int = 1) -> dict[Name, list[Report]]:
     """Each case once per round, in the given order, after rounds that do not count."""
     for _ in range(warm_ups):

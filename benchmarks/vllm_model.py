@@ -18,10 +18,8 @@ from ragcache.cache import ChunkCache
 from ragcache.errors import ModelError
 from ragcache.keeping import Keeper
 from ragcache.policy import LinkWhen
-from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
-from ragcache.types import Segment
 
 if TYPE_CHECKING:  # vLLM is not everywhere
     from ragcache.engine.vllm.engine import VllmEngine
@@ -51,13 +49,6 @@ def vllm_cache(engine: VllmEngine, store: KVStore, context: str, keeper: Keeper 
     """The linker is given with each prompt. What a prompt lacked is captured by the keeper alone."""
     behind = CONTEXTS[context]
     return ChunkCache(engine, store, "naive", context_chunks=behind, keep_missed=keeper is not None, keeper=keeper)
-
-
-def one_token(cache: ChunkCache, segments: Sequence[Segment], linker: str) -> Report:
-    """Of an answer of one token; unlike the torch engine's, it is told of where that is read."""
-    generation = cache.generate(segments, max_tokens=1, linker=linker)
-    list(generation)
-    return generation.report
 
 
 def outputs(engine: VllmEngine, ids: Sequence[int], params: Any) -> Iterator[Any]:

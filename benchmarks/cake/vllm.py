@@ -26,8 +26,8 @@ from benchmarks.cake.prompt import AGAINST, COMPUTE, LOADED, LOADERS, PATIENCE, 
 from benchmarks.corpus import CONTEXT, QUESTION, holding, prompt_chunks, split_documents
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, Value, common_settings, publish
-from benchmarks.timing import Case, interleaved, median_ttft, paired
-from benchmarks.vllm_model import empty_store, one_token, open_vllm, vllm_cache
+from benchmarks.timing import Case, interleaved, median_ttft, one_token, paired
+from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
 from ragcache.engine.vllm.loaders import AHEAD
 from ragcache.errors import ConfigError
 from ragcache.kvgen import KVGen

@@ -9,6 +9,8 @@ which fails, runs out of its time or lacks a library leaves the others alone.
 | exactness | logits of small random models: ours against transformers', linked against recomputed |
 | 1b, 8b | of a Llama of that shape: first tokens, linked and recomputed; capture; the bytes per second of loading |
 | index | the FAISS structures on the GPU against the same in memory |
+| vllm-exactness | answers of vLLM over linked chunks, against a full forward of the torch engine |
+| vllm-1b, vllm-8b | first tokens inside vLLM as it starts by default, and what it answers to several clients |
 
 What is loaded from "disk" was written just before, so it comes from the page cache: no figure here is that of a drive.
 """
@@ -22,6 +24,8 @@ from benchmarks.options import ROUNDS, SEED, BenchOptions, option
 from ragcache.errors import RagcacheError
 
 SHAPES = ("tiny", "1b", "8b")
+ENGINES = ("torch", "vllm")
+VLLM = "vllm-"  # before the name of a part that runs inside it
 
 
 class LeftOut(RagcacheError):
@@ -36,6 +40,8 @@ class GpuBenchOptions(BenchOptions):
     shapes: tuple[str, ...] = option(
         "1b,8b", f"Of the models: {', '.join(SHAPES)}, with commas.", read=some_of(*SHAPES)
     )
+    engines: tuple[str, ...] = option("torch", "torch, vllm or both, with a comma.", read=some_of(*ENGINES))
     rounds: int = option(5, ROUNDS)
     vectors: int = option(200_000, "Of the index.")
+    seconds: float = option(5.0, "Of each round of requests that several send to vLLM.", least=0.1)
     seed: int = option(0, SEED)

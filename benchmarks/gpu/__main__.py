@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
 from importlib import import_module
@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu import GpuBenchOptions, LeftOut
+from benchmarks.gpu import VLLM, GpuBenchOptions, LeftOut
 from benchmarks.output import publish
 from ragcache.errors import RagcacheError
 
-# Seconds of each part: together no more than nine minutes.
+# Seconds of each part: those of an engine together no more than nine minutes.
 LIMITS = {"exactness": 90, "tiny": 45, "1b": 120, "8b": 210, "index": 75}
-OTHERS = ("exactness", "index")  # than models
+LIMITS |= {"vllm-exactness": 90, "vllm-tiny": 60, "vllm-1b": 150, "vllm-8b": 240}
+EXACTNESS, INDEX = "exactness", "index"
 FAILED, LEFT_OUT = 1, 3  # exit codes of a part
 
 
@@ -62,7 +63,7 @@ def _value(one: Any, arguments: argparse.Namespace) -> Any:
 
 def _run_all(options: GpuBenchOptions) -> int:
     ends: dict[str, str] = {}
-    for part in ("exactness", *options.shapes, "index"):
+    for part in parts_of(options):
         print(f"\n== {part}", flush=True)
         started = perf_counter()
         try:
@@ -77,6 +78,13 @@ def _run_all(options: GpuBenchOptions) -> int:
     return outcome(ends.values())
 
 
+def parts_of(options: GpuBenchOptions) -> Iterator[str]:
+    if "torch" in options.engines:
+        yield from (EXACTNESS, *options.shapes, INDEX)
+    if "vllm" in options.engines:
+        yield from (f"{VLLM}{part}" for part in (EXACTNESS, *options.shapes))
+
+
 def outcome(ends: Collection[str]) -> int:
     """An exit code: 0 where something was measured and nothing failed."""
     failed, done = (any(told.startswith(end) for told in ends) for end in ("FAILED", "done"))
@@ -87,7 +95,7 @@ def _run_part(part: str, options: GpuBenchOptions, folder: Path) -> int:
     settings = options.settings() | _machine(options.device) | {"part": part}
     exact = True
     try:
-        measurement = import_module(f"benchmarks.gpu.{part if part in OTHERS else 'model'}")
+        measurement = import_module(f"benchmarks.gpu.{_module(part)}")
         for name, rows in measurement.measure(part, options):
             out = folder / (f"{name}.json" if name == part else f"{name}-{part}.json")
             command = " ".join(["python -m benchmarks.gpu", *sys.argv[1:]])
@@ -101,6 +109,12 @@ def _run_part(part: str, options: GpuBenchOptions, folder: Path) -> int:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     return 0 if exact else FAILED
+
+
+def _module(part: str) -> str:
+    """Each measures the parts of its kind."""
+    inside, name = ("vllm_", part.removeprefix(VLLM)) if part.startswith(VLLM) else ("", part)
+    return inside + (name if name in (EXACTNESS, INDEX) else "model")
 
 
 def _machine(device: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _staged(device: torch.device, dtype: torch.dtype, seed: int) -> Row:
     stage, parts, block = Stage(device), [rows[:, 0], rows[:, 1]], Block(0, 0, rows[:, 0], rows[:, 1])
     sent = [stage.brought(block) for _ in range(3)]
     same = all(torch.equal(of.cpu(), part) for one in sent for of, part in zip((one.k, one.v), parts, strict=True))
-    return _judged("sent to the device", dtype, 0.0 if same else math.inf)
+    return judged("sent to the device", dtype, 0.0 if same else math.inf)
 
 
 def _read(device: torch.device, dtype: torch.dtype, seed: int) -> Row:
@@ -72,7 +72,7 @@ def _read(device: torch.device, dtype: torch.dtype, seed: int) -> Row:
         sent.append(stage.brought(Block(0, 0, memory[:, 0], memory[:, 1])))
         del memory
     same = all(torch.equal(torch.stack((block.k, block.v), 1).cpu(), rows * turn) for turn, block in enumerate(sent))
-    return _judged("read and sent to the device", dtype, 0.0 if same else math.inf)
+    return judged("read and sent to the device", dtype, 0.0 if same else math.inf)
 
 
 def _models(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, Load]]:
@@ -118,7 +118,7 @@ def _checked(load: Load, dtype: torch.dtype, seed: int) -> Iterator[Row]:
     try:
         engine, forward = load()
     except ModelError as error:  # its first comparison with transformers
-        yield _judged("loading", dtype, None, str(error))
+        yield judged("loading", dtype, None, str(error))
     else:
         yield from _compared(engine, forward, seed)
 
@@ -144,15 +144,15 @@ def _compared(engine: TorchEngine, forward: Forward, seed: int) -> Iterator[Row]
     ids = [token for segment in segments for token in segment.ids] + answer[:-1]
     wanted = forward(ids)
     error = float((wanted.max() - wanted[answer[-1]]) / wanted.abs().max())
-    yield _judged("an answer's eighth token", engine.spec.dtype, error)
+    yield judged("an answer's eighth token", engine.spec.dtype, error)
 
 
 def _row(case: str, engine: TorchEngine, logits: torch.Tensor, forward: Forward, segments: Sequence[Segment]) -> Row:
     wanted = forward([token for segment in segments for token in segment.ids])
-    return _judged(case, engine.spec.dtype, float((logits.float() - wanted).abs().max() / wanted.abs().max()))
+    return judged(case, engine.spec.dtype, float((logits.float() - wanted).abs().max() / wanted.abs().max()))
 
 
-def _judged(case: str, dtype: torch.dtype, error: float | None, reason: str | None = None) -> Row:
+def judged(case: str, dtype: torch.dtype, error: float | None, reason: str | None = None) -> Row:
     """No error (there are no logits, for that reason), nan and inf are not exact."""
     allowed = ALLOWED[dtype]
     exact = error is not None and math.isfinite(error) and error <= allowed

@@ -62,12 +62,12 @@ def measure(name: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
         disk.store.put(system)
         first, loading, captured = list[Row](), list[Row](), list[Row]()
         for tokens in MODELS[name].tokens:
-            prompts = _prompts(ids, tokens, ram, disk.store, rounds)
-            for prompt in prompts[rounds + 1 :]:
+            asked = prompts(ids, tokens, ram, disk.store, rounds)
+            for prompt in asked[rounds + 1 :]:
                 first_token(served, prompt, SERVED[1])
-            first += measured_rows(_cases(ram, disk, served, prompts), {STOCK, SERVED}, rounds)
+            first += measured_rows(_cases(ram, disk, served, asked), {STOCK, SERVED}, rounds)
             yield "first_token", first
-            loading += _loading(ram, disk, prompts, rounds)
+            loading += _loading(ram, disk, asked, rounds)
             yield "loading", loading
     longest, turns = max(MODELS[name].tokens), min(CAPTURES, rounds)
     for tokens in sorted({min(tokens, longest) for tokens in CAPTURED}):
@@ -76,12 +76,14 @@ def measure(name: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
         yield "capture", captured
 
 
-def _prompts(ids: RandomIds, tokens: int, ram: ChunkCache, disk: KVStore, rounds: int) -> list[Prompt]:
+def prompts(
+    ids: RandomIds, tokens: int, ram: ChunkCache, disk: KVStore, rounds: int, learnt: int = LEARNT
+) -> list[Prompt]:
     """For the warm-up, each round and what is learnt a prompt of so many tokens: chunks that were captured in one
     document, in an order and with a question that no other has, so that nothing is measured that an earlier one has
     left behind.
     """
-    system, questions = ids.system(), [ids.question(turn=turn) for turn in range(rounds + 1 + LEARNT)]
+    system, questions = ids.system(), [ids.question(turn=turn) for turn in range(rounds + 1 + learnt)]
     chunks = ids.chunks(tokens - len(system) - len(questions[0]), CHUNK_TOKENS)
     for variant in ram.ingest(system, chunks):
         disk.put(variant)

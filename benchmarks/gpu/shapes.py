@@ -14,8 +14,6 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
 from ragcache.types import Chunk, System, Text
 
-SPREAD = 0.02  # of the weights
-
 
 @dataclass(frozen=True)
 class ModelShape:
@@ -29,6 +27,7 @@ class ModelShape:
     tied: bool  # one matrix for embedding and logits
     tokens: tuple[int, ...]  # lengths of the prompts that are measured
     theta: float = 500_000.0
+    spread: float = 0.02  # of the weights
 
     @property
     def context(self) -> int:
@@ -36,7 +35,8 @@ class ModelShape:
 
 
 MODELS: Mapping[str, ModelShape] = {
-    "tiny": ModelShape(64, 96, 3, 4, 2, 16, 199, True, (300, 600)),
+    # Of heads that vLLM's kernels take, on a CPU too. Weights are large enough that what lies before a token matters.
+    "tiny": ModelShape(128, 192, 3, 4, 2, 32, 199, True, (300, 600), spread=0.1),
     "1b": ModelShape(2048, 8192, 16, 32, 8, 64, 128_256, True, (1024, 4096, 16_384)),
     "8b": ModelShape(4096, 14_336, 32, 32, 8, 128, 128_256, False, (1024, 4096, 16_384)),
 }
@@ -59,7 +59,7 @@ def random_engine(shape: ModelShape, device: torch.device, dtype: torch.dtype, s
         scaling=1.0,
         positions=shape.context,
     )
-    decoder = blueprint.decoder(_weights(shape, device, dtype, seed))
+    decoder = blueprint.decoder(random_weights(shape, device, dtype, seed))
     return TorchEngine(decoder, blueprint.spec(dtype, device), _no_stock)
 
 
@@ -67,12 +67,12 @@ def _no_stock() -> NoReturn:
     raise ModelError("a model of random weights has nothing to be compared with")
 
 
-def _weights(shape: ModelShape, device: torch.device, dtype: torch.dtype, seed: int) -> dict[str, torch.Tensor]:
+def random_weights(shape: ModelShape, device: torch.device, dtype: torch.dtype, seed: int) -> dict[str, torch.Tensor]:
     """As a folder of safetensors names them."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def drawn(*size: int) -> torch.Tensor:
-        return torch.empty(size, device=device, dtype=dtype).normal_(0, SPREAD, generator=generator)
+        return torch.empty(size, device=device, dtype=dtype).normal_(0, shape.spread, generator=generator)
 
     ones = torch.ones(shape.hidden, device=device, dtype=dtype)
     rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

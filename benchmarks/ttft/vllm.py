@@ -21,9 +21,9 @@ from benchmarks.caches import forget_pages
 from benchmarks.corpus import CONTEXT, QUESTION, holding, prompt_chunks, split_documents
 from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
-from benchmarks.timing import EXACT, FLOOR, STOCK, TURN, Case, measured_rows
+from benchmarks.timing import EXACT, FLOOR, STOCK, TURN, Case, measured_rows, one_token
 from benchmarks.ttft import TtftBenchOptions
-from benchmarks.vllm_model import empty_store, one_token, open_vllm, outputs, vllm_cache
+from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.requests import link_params
 from ragcache.report import FULL, Report

@@ -83,4 +83,4 @@ def test_without_cuda_it_says_how_to_run_it() -> None:
 
 def test_the_figures_go_where_make_is_told() -> None:
     told = ran("make", "-n", "gpu", "FOLDER=elsewhere").stdout
-    assert "-m benchmarks.gpu --device cuda --shapes 1b,8b --folder elsewhere" in told
+    assert "-m benchmarks.gpu --device cuda --shapes 1b,8b --engines torch --folder elsewhere" in told

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import caches
-from benchmarks.gpu import GpuBenchOptions, LeftOut, exactness, index, model
+from benchmarks.gpu import ENGINES, SHAPES, VLLM, GpuBenchOptions, LeftOut, exactness, index, model
 from benchmarks.gpu import __main__ as parts
 from benchmarks.gpu.shapes import MODELS, RandomIds, random_engine
 from benchmarks.output import Row
@@ -35,8 +35,11 @@ def cache() -> ChunkCache:
     return ChunkCache(engine, open_store(codec="raw"), "naive", context_chunks=3, keep_missed=False)
 
 
-def test_all_parts_fit_into_nine_minutes() -> None:
-    assert sum(parts.LIMITS.values()) <= 540
+@pytest.mark.parametrize("engine", ENGINES)
+def test_all_parts_of_an_engine_fit_into_nine_minutes(engine: str) -> None:
+    asked = list(parts.parts_of(GpuBenchOptions(shapes=SHAPES, engines=(engine,))))
+    assert set(asked) == {part for part in parts.LIMITS if part.startswith(VLLM) == (engine == "vllm")}
+    assert sum(parts.LIMITS[part] for part in asked) <= 540
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_a_gpu_that_faiss_does_not_see_leaves_the_index_out(monkeypatch: pytest.
     [(0.0, "yes"), (1e-5, "yes"), (1e-3, "NO"), (None, "NO")] + [(float(x), "NO") for x in ("nan", "inf", "-inf")],
 )
 def test_what_is_no_number_is_not_exact(error: float | None, exact: str) -> None:
-    assert exactness._judged("a case", FLOAT32, error)["exact"] == exact
+    assert exactness.judged("a case", FLOAT32, error)["exact"] == exact
 
 
 def test_a_model_that_is_refused_is_a_row(
@@ -115,7 +118,7 @@ def test_each_round_asks_another_prompt_of_all_cases(cache: ChunkCache, monkeypa
 
     monkeypatch.setattr(model, "first_token", answered)
     monkeypatch.setattr(model, "CHUNK_TOKENS", 40)
-    prompts = model._prompts(RandomIds(cache.engine.spec.vocabulary, 0), 300, cache, cache.store, rounds=2)
+    prompts = model.prompts(RandomIds(cache.engine.spec.vocabulary, 0), 300, cache, cache.store, rounds=2)
     model.interleaved(model._cases(cache, cache, cache, prompts), rounds=2)
     measured = prompts[:3]
     assert asked["full"] == asked["naive"] == measured

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 from vllm.distributed import get_tensor_model_parallel_rank
@@ -26,6 +25,7 @@ from vllm.v1.request import RequestStatus
 from ragcache.engine.vllm.block_names import PromptNames, foreign_input
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.figures import LinkPromMetrics, LinkStats
+from ragcache.engine.vllm.gauge import gauge
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.link_worker import LinkWorker
 from ragcache.engine.vllm.loaders import file_loader
@@ -79,7 +79,6 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._scheduler: LinkScheduler | None = None
         self._worker: LinkWorker | None = None
         self._finished: set[str] = set()
-        self._bound = 0.0  # when the step began
         self._failed: set[str] = set()
         self._parked: dict[str, Any] = {}  # vLLM's requests
         self._tailed: dict[str, Any] = {}  # of these, those that go on, and rows of which are to be computed yet
@@ -106,6 +105,8 @@ class RagcacheConnector(KVConnectorBase_V1):
         model that linking would serve wrongly.
         """
         check_spans(self.worker.spans)
+        if not current_platform.is_cpu():  # where a pass of few rows tells nothing of one of many
+            self.worker.clock.add(gauge(self.worker.spans))
 
     @property
     def worker(self) -> LinkWorker:
@@ -134,14 +135,13 @@ class RagcacheConnector(KVConnectorBase_V1):
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         super().bind_connector_metadata(connector_metadata)
-        self._bound = perf_counter()
+        self.worker.clock.begin()
 
     def wait_for_save(self) -> None:
         """The end of a step, which began when it was bound."""
         work = self._get_connector_metadata().orders.work
-        # On a GPU the forward has only been launched by now.
-        if work is not None and current_platform.is_cpu():
-            self.worker.measured(work, perf_counter() - self._bound)
+        if work is not None:
+            self.worker.stepped(work)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         results = KVConnectorTransferResults(finished_recving=self._finished, failed_recving=self._failed)

@@ -22,7 +22,6 @@ from ragcache.engine.vllm.orders import (
     Load,
     Loaded,
     Looked,
-    Measured,
     Orders,
     Probe,
     Probed,
@@ -31,6 +30,7 @@ from ragcache.engine.vllm.orders import (
 from ragcache.engine.vllm.own_time import OwnTime
 from ragcache.engine.vllm.placement import Exchange, Linking, ReadAhead, rooms_ahead
 from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.engine.vllm.step_clock import step_clock
 from ragcache.errors import FAULTS, reason_of
 from ragcache.loader import Delivery, Loader, Loading, PieceLoaded
 from ragcache.loader.reading import nothing, unused
@@ -48,7 +48,7 @@ class LinkWorker:
     def __init__(self, spans: SpanRunner, store: KVStore, loader: Loader | None = None):
         """`store`: brings those K/V heads of the model that this rank holds."""
         self.store = store
-        self.spans, self.own = spans, OwnTime()
+        self.spans, self.own, self.clock = spans, OwnTime(), step_clock(spans.device)
         self.exchanges: dict[str, Exchange] = {}
         self._linkings: dict[str, Linking] = {}
         self._fetched, self._storing = ReadAhead(), Storing()
@@ -125,6 +125,7 @@ class LinkWorker:
         loading = [request for request, one in self._linkings.items() if one.loading and not one.loading.ended]
         if loading:  # what came while it computed
             self._place_ready(perf_counter(), self._idle)
+        self._answers.measured += self.clock.take()
         self._answers.looked += [Looked(request, perf_counter()) for request in loading]
         self._storing.tell(self._answers)
         self._placed = False
@@ -205,10 +206,10 @@ class LinkWorker:
         linking.fresh.clear()
         self._spent(request, "place", started)
 
-    def measured(self, work: Work, seconds: float) -> None:
-        """What a step took, unless it waited for files or placed what they held."""
+    def stepped(self, work: Work) -> None:
+        """What a step did that ends; untold where it waited for files or placed what they held."""
         if not self._placed:
-            self._answers.measured.append(Measured(work, seconds))
+            self.clock.end(work)
 
     # -- compute ----------------------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ def _rotation(spans: SpanRunner) -> Iterator[str]:
     """K turned by our tables against K as each layer gives it to its attention, all over the model's context."""
     places = sampled_positions(int(spans.config.model_config.max_model_len))
     witness = Witness()
-    rows = PromptRows(_ids(spans, len(places)), tuple(range(len(places))), _blocks(spans, len(places)))
+    rows = PromptRows(random_ids(spans, len(places)), tuple(range(len(places))), free_blocks(spans, len(places)))
     spans.observe(rows, witness, places)
     if len(witness.calls) != len(spans.layers):
         yield (
@@ -128,10 +128,12 @@ class _Passes:
     def __init__(self, spans: SpanRunner):
         self._spans = spans
         limits = spans.config.scheduler_config
-        self._ids = _ids(spans, min(TOKENS, spans.config.model_config.max_model_len, limits.max_num_batched_tokens))
+        self._ids = random_ids(
+            spans, min(TOKENS, spans.config.model_config.max_model_len, limits.max_num_batched_tokens)
+        )
         self._most_spans = int(limits.max_num_seqs)
         self._count = len(self._ids)
-        self._blocks = _blocks(spans, self._count)
+        self._blocks = free_blocks(spans, self._count)
         self._tolerance = tolerance(spans.config.model_config.dtype)
 
     def reasons(self) -> Iterator[str]:
@@ -237,10 +239,11 @@ def _outputs(layers: Sequence[Any], witness: Witness) -> ExitStack:
     return hooks
 
 
-def _ids(spans: SpanRunner, count: int) -> tuple[int, ...]:
+def random_ids(spans: SpanRunner, count: int) -> tuple[int, ...]:
     """The same on every rank."""
     return tuple(np.random.default_rng(0).integers(0, spans.config.model_config.get_vocab_size(), count).tolist())
 
 
-def _blocks(spans: SpanRunner, count: int) -> tuple[int, ...]:
+def free_blocks(spans: SpanRunner, count: int) -> tuple[int, ...]:
+    """Before any request all are."""
     return tuple(range(1, 1 + -(-count // spans.block_size)))  # vLLM gives block 0 to nobody

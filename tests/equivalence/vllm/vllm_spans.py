@@ -11,11 +11,14 @@ import torch
 from vllm.forward_context import get_forward_context
 
 from ragcache.engine.torch.attention import READ_BYTES
+from ragcache.engine.torch.gauge import GAUGED, PLACED
+from ragcache.engine.vllm.gauge import TURNS, gauge
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.spans import Batch, SpanRunner
 from ragcache.engine.vllm.taps import QuestionReader
 from ragcache.linking.base import READ_TOKENS
 from ragcache.loader import Block
+from ragcache.rates import Rates
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.peak import peak_bytes
 from tests.tiny import assert_close, draw, stock, unrotated
@@ -122,6 +125,19 @@ def test_what_the_question_reads_in_some_layers(
     np.testing.assert_allclose(most, weights.amax(0).numpy(), atol=1e-5)
     mean = spans.question_attention(Probe("", rows, question, layers, "mean"), keys)
     np.testing.assert_allclose(mean, weights.mean(0).numpy(), atol=1e-5)
+
+
+def test_what_is_measured_before_any_request_foretells_a_pass(pair: Pair, spans: SpanRunner) -> None:
+    told = gauge(spans)
+    rows = [count for count in GAUGED if count <= pair.engine.spec.max_tokens]
+    placed = min(PLACED, pair.engine.spec.max_tokens)
+    once = [(1, count, 0) for count in rows] + [(0, 0, placed)]
+    assert [(one.work.passes, one.work.rows, one.work.placed) for one in told] == once * TURNS
+    rates, before = Rates(), Rates()
+    for one in told:
+        rates.observe(one.work, one.seconds)
+    for work in (one.work for one in told[: len(once)]):
+        assert rates.seconds(work) < before.seconds(work) / 2  # the first guess is of a model a thousand times as large
 
 
 def test_a_long_question_over_many_positions_is_read_in_little_memory() -> None:

@@ -1,0 +1,67 @@
+"""What passes and placing take, before any request: see ragcache.engine.torch.gauge, whose sizes these are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter
+
+import torch
+
+from ragcache.engine.torch.gauge import GAUGED, PLACED
+from ragcache.engine.vllm.orders import Measured, PromptRows
+from ragcache.engine.vllm.selfcheck import free_blocks, random_ids
+from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.loader import Block
+from ragcache.rates import Work
+
+TURNS = 5  # that count, behind one that readies the kernels. Of every rank as many: they run the same passes
+
+
+def gauge(spans: SpanRunner) -> list[Measured]:
+    """Of all blocks of the paged cache nobody has any yet, and what is left in them nobody reads."""
+    told = [list(_turn(spans)) for _ in range(1 + TURNS)]
+    return [one for turn in told[1:] for one in turn]
+
+
+def _turn(spans: SpanRunner) -> Iterator[Measured]:
+    most = _most(spans)
+    for count in [count for count in GAUGED if count <= most] or [1]:
+        rows = PromptRows(random_ids(spans, count), tuple(range(count)), free_blocks(spans, count))
+        work = Work.of_rows(0, count) + Work(passes=1)
+        yield Measured(work, _seconds(spans, partial(spans.compute, [rows])))
+    count = min(PLACED, most)
+    kv = torch.zeros((2, *_shape(spans, count)), dtype=spans.config.model_config.dtype)
+    yield Measured(Work(placed=count), _seconds(spans, partial(_place, spans, Block(0, 0, kv[0], kv[1]))))
+
+
+def _most(spans: SpanRunner) -> int:
+    """Positions that a pass can have here."""
+    config = spans.config
+    room = (int(config.cache_config.num_gpu_blocks or 1) - 1) * spans.block_size
+    return int(min(config.scheduler_config.max_num_batched_tokens, config.model_config.max_model_len, room))
+
+
+def _shape(spans: SpanRunner, count: int) -> tuple[int, ...]:
+    layers, kv_heads, _, head_dim = spans.room(1).shape[1:]
+    return layers, kv_heads, count, head_dim
+
+
+def _place(spans: SpanRunner, block: Block) -> None:
+    room = spans.room(block.span.stop)
+    spans.place(block, room)
+    spans.write(room, [block.span], free_blocks(spans, block.span.stop))
+
+
+def _seconds(spans: SpanRunner, work: Callable[[], object]) -> float:
+    _synchronize(spans.device)
+    started = perf_counter()
+    work()
+    _synchronize(spans.device)
+    return perf_counter() - started
+
+
+def _synchronize(device: torch.device) -> None:
+    """Until all that was launched is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
