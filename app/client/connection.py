@@ -155,7 +155,10 @@ class ServerConnection:
 
     def _refusal(self, response: HTTPResponse) -> str:
         try:
-            message = str(self._json(self._read(response, MOST_OF_ERROR))["error"]["message"])
+            answer = self._json(self._read(response, MOST_OF_ERROR))
+            message = str(
+                answer["error"]["message"] if "error" in answer else answer["status"]
+            )  # the latter: not ready
         except (ServerError, LookupError, TypeError):
             return f"it answers {response.status}, and not as a RAGCache server does: check the URL"
         if response.status != 401:

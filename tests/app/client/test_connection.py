@@ -87,6 +87,7 @@ def test_bytes_come_as_they_are_and_of_the_kind_that_was_asked_for() -> None:
         (http("404 Not Found", "text/html", b"<html>"), ": it answers 404, and not as a RAGCache server does"),
         (http("500 Oops", "application/json", b'{"error": 1}'), ": it answers 500, and not as a RAGCache"),
         (http("403 No", "application/json", b'{"error": {"message": "not you"}}'), ": not you"),
+        (http("503 Wait", "application/json", b'{"status": "the models are being loaded"}'), ": the models are being"),
         (events("[" * 100_000), " answers in a form that nobody knows here"),
         (events("{"), " answers in a form that nobody knows here"),
         (events("7"), " answers in a form that nobody knows here"),
