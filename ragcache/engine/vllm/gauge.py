@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import perf_counter
@@ -12,21 +13,33 @@ from ragcache.engine.torch.gauge import GAUGED, PLACED
 from ragcache.engine.vllm.orders import Measured, PromptRows
 from ragcache.engine.vllm.selfcheck import free_blocks, random_ids
 from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.errors import FAULTS, reason_of
 from ragcache.loader import Block
 from ragcache.rates import Work
 
+logger = logging.getLogger(__name__)
 TURNS = 5  # that count, behind one that readies the kernels. Of every rank as many: they run the same passes
 
 
 def gauge(spans: SpanRunner) -> list[Measured]:
-    """Of all blocks of the paged cache nobody has any yet, and what is left in them nobody reads."""
-    told = [list(_turn(spans)) for _ in range(1 + TURNS)]
+    """Of all blocks of the paged cache nobody has any yet, and what is left in them nobody reads. Nothing where there
+    are none, or a pass fails: then what requests take tells it.
+    """
+    most = _most(spans)
+    if most < 1:
+        return []
+    try:
+        told = [list(_turn(spans, most)) for _ in range(1 + TURNS)]
+    except FAULTS as error:
+        if spans.ranks > 1:
+            raise  # the others wait in the middle of this pass
+        logger.warning("passes are not gauged: %s", reason_of(error))
+        return []
     return [one for turn in told[1:] for one in turn]
 
 
-def _turn(spans: SpanRunner) -> Iterator[Measured]:
-    most = _most(spans)
-    for count in [count for count in GAUGED if count <= most] or [1]:
+def _turn(spans: SpanRunner, most: int) -> Iterator[Measured]:
+    for count in [count for count in GAUGED if count <= most]:
         rows = PromptRows(random_ids(spans, count), tuple(range(count)), free_blocks(spans, count))
         work = Work.of_rows(0, count) + Work(passes=1)
         yield Measured(work, _seconds(spans, partial(spans.compute, [rows])))

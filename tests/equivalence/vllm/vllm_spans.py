@@ -140,6 +140,19 @@ def test_what_is_measured_before_any_request_foretells_a_pass(pair: Pair, spans:
         assert rates.seconds(work) < before.seconds(work) / 2  # the first guess is of a model a thousand times as large
 
 
+def test_where_nothing_can_be_measured_vllm_starts_all_the_same(
+    pair: Pair, spans: SpanRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spans, "compute", fails)
+        assert gauge(spans) == []
+    monkeypatch.setattr(spans.config.cache_config, "num_gpu_blocks", None)
+    assert gauge(spans) == []
+
+
 def test_a_long_question_over_many_positions_is_read_in_little_memory() -> None:
     """1,000 tokens over 16k positions: their attention at once would be 526 MB for these 8 heads, twice."""
     positions, tokens, layers, dim = 16_384, 1000, 2, 64
