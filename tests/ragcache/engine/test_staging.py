@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -38,6 +40,24 @@ def test_what_is_sent_arrives_whole(monkeypatch: pytest.MonkeyPatch, layers: int
     stage = Stage(CPU, half)
     for part in drawn(layers):
         assert torch.equal(stage._sent(part), part)
+
+
+def test_small_parts_take_turns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K and V of a chunk that fits into one half: while one is sent, the other is filled."""
+    halves: list[int] = []
+
+    class Told(OrdinaryHalf):
+        def send(self, part: torch.Tensor, place: torch.Tensor) -> None:
+            halves.append(id(self))
+            super().send(part, place)
+
+    monkeypatch.setattr(staging, "_Half", Told)
+    monkeypatch.setattr(staging, "LEAST_BYTES", 0)
+    stage = Stage(CPU, 1 << 20)
+    for part in (*drawn(2), *drawn(1)):
+        assert torch.equal(stage._sent(part), part)
+    assert len(halves) == 4 and len(set(halves)) == 2
+    assert all(one != other for one, other in itertools.pairwise(halves))
 
 
 def test_a_block_that_is_there_is_not_copied() -> None:
