@@ -61,6 +61,7 @@ class Bucket:
         self.listing, self.reading = Health("listed", url, clock), Health("read", url, clock)
         self.writing = Health("written to", url, clock, ALL_DENIED)
         self.deleting = Health("deleted from", url, clock, ALL_LOCKED)
+        self.deleting_again = Health("deleted from", url, clock, ALL_LOCKED, quiet=True)  # what it denied before
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
@@ -168,9 +169,9 @@ class Bucket:
 
         await self._writing([path], lambda: obstore.put_async(self._store, path, data), self.writing, aside=aside)
 
-    async def delete(self, paths: Iterable[str], *, aside: bool = False) -> set[str]:
+    async def delete(self, paths: Iterable[str], *, aside: bool = False, again: bool = False) -> set[str]:
         """Those that are not there are gone already -> those that may not go, though others may. `aside`: that it fails
-        tells nothing of the bucket.
+        tells nothing of the bucket. `again`: it has denied these before, which was counted then.
         """
         import obstore
 
@@ -179,14 +180,16 @@ class Bucket:
             return set()
         try:
             request = partial(obstore.delete_async, self._store, wanted)
-            await self._writing(wanted, request, self.deleting, FileNotFoundError, aside=aside)
+            way = self.deleting_again if again else self.deleting
+            await self._writing(wanted, request, way, FileNotFoundError, aside=aside)
             return set()
         except FileNotFoundError:  # of a folder, which stops there
             denied = set[str]()
         except _Denied:
             denied = {*wanted}
         if len(wanted) > 1:  # which of them it was nothing tells; neighbours may be locked together
-            denied = await self.delete(wanted[::2], aside=aside) | await self.delete(wanted[1::2], aside=aside)
+            denied = await self.delete(wanted[::2], aside=aside, again=again)
+            denied |= await self.delete(wanted[1::2], aside=aside, again=again)
         return denied
 
     async def probe(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import chain
 
@@ -23,7 +23,8 @@ class Deletions:
 
     async def run(self, tasks: Sequence[RemoteTask]) -> list[ObjectPlace]:
         """All of them -> what of it may not be deleted here."""
-        self._bucket.deleting.check()  # before anything is listed in vain
+        way = self._bucket.deleting_again if _all_hopeless(tasks) else self._bucket.deleting
+        way.check()  # before anything is listed in vain
         denied, few = list[ObjectPlace](), asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
         beside: dict[str, dict[str, list[RemoteTask]]] = {}  # of one folder, by their families
         for task in tasks:
@@ -76,9 +77,14 @@ class Deletions:
         self, page: Sequence[ObjectPlace], families: Mapping[str, Sequence[RemoteTask]]
     ) -> list[ObjectPlace]:
         meant = [place for place in page if any(_is_meant(place, task) for task in families.get(place.family, ()))]
-        denied = await self._bucket.delete([place.path for place in meant])
+        again = all(_all_hopeless(families[place.family]) for place in meant)
+        denied = await self._bucket.delete([place.path for place in meant], again=again)
         self._uses.forget(place.digest for place in meant if place.path not in denied)
         return [place for place in meant if place.path in denied]
+
+
+def _all_hopeless(tasks: Iterable[RemoteTask]) -> bool:
+    return all(task.hopeless for task in tasks)
 
 
 def _family_of(task: RemoteTask) -> str:

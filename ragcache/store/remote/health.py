@@ -20,15 +20,23 @@ _log = logging.getLogger(__name__)
 class Health:
     """Of one way to use the bucket: where it fails, it is left alone, longer each time. Threads may share it."""
 
-    def __init__(self, way: str, url: str, clock: Callable[[], float] = monotonic, most: int = ALL_UNREADABLE):
-        """`most`: objects that are refused in a row until nothing more is asked for."""
+    def __init__(
+        self,
+        way: str,
+        url: str,
+        clock: Callable[[], float] = monotonic,
+        most: int = ALL_UNREADABLE,
+        *,
+        quiet: bool = False,
+    ):
+        """`most`: objects that are refused in a row until nothing more is asked for. `quiet`: nobody is told."""
         self._way, self._url, self._clock, self._most = way, url, clock, most
         self._lock = threading.Lock()
         self._pause, self._until = 0.0, 0.0
         self._reason = ""
         self._told: list[str] = []
         self._refused = set[str]()  # objects, with none between that could be used
-        self._has_refused = False  # which was told
+        self._quiet = self._has_refused = quiet  # that some are refused was told
 
     def check(self) -> None:
         """Raises RemoteError while it is left alone."""
@@ -53,8 +61,10 @@ class Health:
             if first or now >= self._until:  # requests beside one another fail together
                 self._pause = min(LONGEST_PAUSE_S, max(PAUSE_S, 2 * self._pause))
                 self._until = now + jittered(self._pause)
+                self._refused.clear()  # or one that is tried again and again would leave no time to others
             self._reason = reason
             told = f"the bucket {self._url} cannot be {self._way} now, and is tried again later: {reason}"
+            first = first and not self._quiet
             if first:
                 self._told = [told]
         if first:
@@ -76,7 +86,7 @@ class Health:
 
     def succeeded(self) -> None:
         with self._lock:
-            back = self._pause > 0
+            back = self._pause > 0 and not self._quiet
             self._pause = self._until = 0.0
             self._refused.clear()
         if back:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ragcache.address import group_of
 from ragcache.store.remote.folder_file import FolderFile
+from ragcache.store.remote.health import ALL_LOCKED
 from ragcache.store.remote.jitter import jittered
 from ragcache.types import VariantKey
 
@@ -28,6 +29,8 @@ FIRST_S, LONGEST_S = 5.0, 300.0  # until a task that failed is tried again
 AHEAD_S = 900.0
 HOPELESS = 8  # tries, of ten minutes
 _LAST = 2**62
+# Whose turn it is: walks that fail and fail may fail what goes with them, and what may not be deleted comes last.
+_TURN = f"CASE WHEN kind = 'upload' OR tries < {HOPELESS} THEN 0 WHEN kind != 'delete' THEN 1 ELSE 2 END"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS tasks (
     bucket TEXT, name TEXT, kind TEXT NOT NULL, told TEXT NOT NULL, number INTEGER NOT NULL, due REAL NOT NULL,
@@ -70,6 +73,11 @@ class RemoteTask:
     kept_as: str = field(default="", compare=False)  # by whoever told it: other versions may have had other names
 
     @property
+    def hopeless(self) -> bool:
+        """Of one entry that may not be deleted, as far as anybody has tried."""
+        return self.kind is Kind.DELETE and self.tries >= HOPELESS
+
+    @property
     def name(self) -> str:
         """An upload and the deletion of one entry take each other's place, and so do deletions of one family, whatever
         stays of it.
@@ -107,7 +115,7 @@ class Journal(FolderFile):
         return len(kept) == len(wanted)
 
     def take(self, kinds: Collection[Kind], most: int) -> list[RemoteTask]:
-        """Claim those that are due, the oldest first."""
+        """Claim those that are due, the oldest first; deletions that fail and fail by themselves, behind all others."""
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
             now = time.time()
@@ -115,11 +123,14 @@ class Journal(FolderFile):
             connection.execute("DELETE FROM tasks WHERE done < ?", (now - REMEMBERED_S,))
             marks = ", ".join("?" * len(kinds))
             rows = connection.execute(
-                f"SELECT name, kind, told, number, tries FROM tasks WHERE bucket = ? AND kind IN ({marks}) "
+                f"SELECT name, kind, told, number, tries, {_TURN} AS turn FROM tasks "
+                f"WHERE bucket = ? AND kind IN ({marks}) "
                 "AND done IS NULL AND due <= ? AND claimed <= ? AND (kind != 'upload' OR number < ?) "
-                "ORDER BY number LIMIT ?",
+                "ORDER BY turn, number LIMIT ?",
                 (self._bucket, *kinds, now, now, self._first_deletion(connection), most),
             ).fetchall()
+            turn = rows[0][-1] if rows else 0  # more than may be denied in a row would be listed in vain
+            rows = [row[:-1] for row in rows if row[-1] == turn][: ALL_LOCKED if turn == 2 else most]
             claimed = [(now + CLAIM_S, self._bucket, name) for name, *_ in rows]
             # A try from here on: of who is killed in it nobody is told how far it got.
             wanted = "UPDATE tasks SET claimed = ?, tries = tries + 1 WHERE bucket = ? AND name = ?"

@@ -225,3 +225,18 @@ def test_who_reads_waits_for_nobody_who_writes(journal: Journal) -> None:
         connection.execute("BEGIN IMMEDIATE")
         told = ThreadPoolExecutor(1).submit(journal.waiting)
         assert told.result(timeout=60) == {}
+
+
+def test_deletions_that_fail_for_ever_are_taken_by_themselves_and_last(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is deleted with them would fail with them: first what is new, then walks, then what may not be deleted."""
+    monkeypatch.setattr(module, "FIRST_S", -1.0)
+    denied, walk, new = RemoteTask(Kind.DELETE, ("", "f", "d")), *(RemoteTask(Kind.TRACES, (one,)) for one in "ab")
+    journal.narrow([], [denied])
+    journal.add([walk])
+    journal.postpone(taken(journal), module.HOPELESS)
+    journal.add([new])
+    turns = [taken(journal) for _ in range(4)]
+    assert [[task.told for task in tasks] for tasks in turns] == [[new.told], [walk.told], [denied.told], []]
+    assert [task.hopeless for tasks in turns for task in tasks] == [False, False, True]

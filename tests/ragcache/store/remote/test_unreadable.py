@@ -14,7 +14,7 @@ from ragcache.errors import RemoteError, UnreadableObject
 from ragcache.store.findings import Flaw
 from ragcache.store.remote import bucket, faults
 from ragcache.store.remote import store as store_module
-from ragcache.store.remote.health import ALL_UNREADABLE, Health
+from ragcache.store.remote.health import ALL_UNREADABLE, PAUSE_S, Health
 from ragcache.store.remote.journal import Kind, RemoteTask
 from ragcache.store.remote.names import object_name
 from ragcache.store.remote.sweep import FEW, Sweep
@@ -132,3 +132,13 @@ def test_a_bucket_of_which_no_object_may_be_read_is_left_alone() -> None:
 def test_one_object_that_is_refused_again_and_again_is_one() -> None:
     health = Health("read", "s3://bucket/kv")
     assert all(health.refused("one", "forbidden") for _ in range(2 * ALL_UNREADABLE))
+
+
+def test_one_that_is_refused_after_a_pause_begins_no_other() -> None:
+    """It is tried again and again: nothing else would ever be asked for."""
+    now = 0.0
+    health = Health("read", "s3://bucket/kv", lambda: now)
+    assert [health.refused(str(number), "forbidden") for number in range(ALL_UNREADABLE)][-1] is False
+    health.failed("forbidden")
+    now += 2 * PAUSE_S
+    assert health.refused("0", "forbidden")

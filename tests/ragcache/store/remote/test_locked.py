@@ -1,0 +1,107 @@
+"""More objects that may not be deleted than are taken for single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import PermissionDeniedError
+
+from ragcache.store.remote import bucket
+from ragcache.store.remote.journal import Kind, RemoteTask
+from ragcache.store.remote.store import SharedStore
+from ragcache.types import Variant
+from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
+from tests.waiting import wait_until
+
+MOST = 8  # in a row, until nothing is deleted for a while
+
+
+class Locks:
+    """Digests of what a bucket keeps; as S3, it deletes what else is named beside them."""
+
+    def __init__(self) -> None:
+        self.digests = set[str]()
+        self.asked = list[str]()  # of which it was told no
+        self._delete = obstore.delete_async
+
+    async def delete(self, store: Any, paths: Sequence[str]) -> None:
+        kept = [path for path in paths if any(digest in path for digest in self.digests)]
+        if going := [path for path in paths if path not in kept]:
+            await self._delete(store, going)
+        if kept:
+            self.asked += kept
+            raise PermissionDeniedError("AccessDenied")
+
+
+@pytest.fixture
+def locks(monkeypatch: pytest.MonkeyPatch) -> Locks:
+    locks = Locks()
+    monkeypatch.setattr(obstore, "delete_async", locks.delete)
+    monkeypatch.setattr(bucket, "ALL_LOCKED", MOST)
+    return locks
+
+
+def filled(store: SharedStore, make_variant: Any, number: int, text: str) -> list[Variant]:
+    """Entries that this text had a part in."""
+    variants = [make_variant((one, number), context=(text,), plain=True) for one in range(number)]
+    for variant in variants:
+        store.put(variant)
+    settled(store)
+    return variants
+
+
+def digests(variants: Sequence[Variant]) -> set[str]:
+    return {variant.key.digest for variant in variants}
+
+
+def again(store: SharedStore) -> None:
+    """What was put off is tried."""
+    with store._journal._open() as connection:
+        connection.execute("UPDATE tasks SET due = 0, claimed = 0")
+    store._courier.wake()
+    wait_until(lambda: store._courier._idle, 60)
+
+
+def leave(store: SharedStore, variants: Sequence[Variant]) -> None:
+    """They may not be deleted, as somebody has found out."""
+    keys = [variant.key for variant in variants]
+    store._journal.narrow([], [RemoteTask(Kind.DELETE, ("", key.family, key.digest)) for key in keys])
+
+
+def test_what_may_not_be_deleted_keeps_no_later_deletion_from_the_bucket(
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks
+) -> None:
+    """However much of it there is, and however often it is tried again."""
+    store = machine("one", folder_url)
+    locked = filled(store, make_variant, 2 * MOST, "locked")
+    filled(store, make_variant, 2, "other")
+    locks.digests = digests(locked)
+    leave(store, locked)
+    for _ in range(3):
+        again(store)
+    assert locks.asked and store._bucket.deleting.fine
+    store.drop_seeing(["other"])
+    wait_until(lambda: store._courier._idle, 60)
+    assert store._journal.waiting() == {Kind.DELETE: len(locked)}
+    assert digests_in(store) == digests(locked)
+
+
+def test_what_may_not_be_deleted_is_asked_for_seldom(
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks
+) -> None:
+    store = machine("one", folder_url)
+    locked = filled(store, make_variant, 3 * MOST, "a")
+    locks.digests = digests(locked)
+    leave(store, locked)
+    again(store)
+    again(store)
+    assert len({*locks.asked}) <= 3 * MOST and store._bucket.deleting_again.left_s > 0
+    assert len(locks.asked) <= 3 * MOST + MOST, "singly, until the others wait"
+    store._bucket.deleting_again.succeeded()
+    locks.digests = set()
+    again(store)
+    settled(store)
+    assert digests_in(store) == set()
