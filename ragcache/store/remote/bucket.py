@@ -170,17 +170,17 @@ class Bucket:
         await self._writing([path], lambda: obstore.put_async(self._store, path, data), self.writing, aside=aside)
 
     async def delete(self, paths: Iterable[str], *, aside: bool = False, again: bool = False) -> set[str]:
-        """Those that are not there are gone already -> those that may not go, though others may. `aside`: that it fails
-        tells nothing of the bucket. `again`: it has denied these before, which was counted then.
+        """Those that are not there are gone already -> those that may not go, and those that are not asked for since so
+        many others may not. `aside`: that it fails tells nothing of the bucket. `again`: it has denied these before.
         """
         import obstore
 
         wanted = list(paths)
-        if not wanted:
-            return set()
+        way = self.deleting_again if again else self.deleting
+        if not wanted or (way.left_s and not aside):
+            return {*wanted}
         try:
             request = partial(obstore.delete_async, self._store, wanted)
-            way = self.deleting_again if again else self.deleting
             await self._writing(wanted, request, way, FileNotFoundError, aside=aside)
             return set()
         except FileNotFoundError:  # of a folder, which stops there
@@ -197,6 +197,7 @@ class Bucket:
         path, text = f"doctor/{secrets.token_hex(8)}", b"ragcache"
         async for _ in self.places(path):
             break
+        self.deleting.check()
         await self.write(path, text)
         started = monotonic()
         found = await self.read(path, 0, len(text))
@@ -237,8 +238,10 @@ class Bucket:
             return self.writing.failed(reason_of(error))
         what = "written" if way is self.writing else "deleted"
         told = f"{paths[0]} in the bucket {self.url} may not be {what}, and is tried again later: {reason_of(error)}"
-        alone = len(paths) > 1 or way.refused(paths[0], told)
-        return _Denied(told) if alone else way.failed(reason_of(error))
+        if len(paths) > 1 or way.refused(paths[0], told):
+            return _Denied(told)
+        failed = way.failed(reason_of(error))
+        return failed if way is self.writing else _Denied(told)  # no walk ends there: it is told what is left
 
 
 class _Denied(RemoteError):

@@ -138,9 +138,7 @@ class Courier:
             return False
         if tasks := self._journal.take(_DELETIONS, DELETIONS_AT_ONCE):
             with self._claimed(tasks):
-                denied = self._bucket.submit(self._deletions.run(tasks)).result()
-                left = [RemoteTask(Kind.DELETE, ("", place.family, place.digest)) for place in denied]
-                self._journal.narrow(tasks, left)
+                self._journal.narrow(tasks, self._bucket.submit(self._deletions.run(tasks)).result())
             return True
         tasks = self._journal.take((Kind.UPLOAD,), AT_ONCE)
         with self._claimed(tasks):

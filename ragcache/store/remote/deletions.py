@@ -12,7 +12,7 @@ from ragcache.store.remote.catalog import BucketCatalog
 from ragcache.store.remote.journal import Kind, RemoteTask
 from ragcache.store.remote.names import ObjectPlace, folder_of
 from ragcache.store.remote.shared_uses import SharedUses
-from ragcache.store.remote.sweep import Sweep
+from ragcache.store.remote.sweep import Sweep, deletion_of
 
 
 class Deletions:
@@ -21,11 +21,11 @@ class Deletions:
     def __init__(self, bucket: Bucket, catalog: BucketCatalog, uses: SharedUses):
         self._bucket, self._catalog, self._uses = bucket, catalog, uses
 
-    async def run(self, tasks: Sequence[RemoteTask]) -> list[ObjectPlace]:
-        """All of them -> what of it may not be deleted here."""
+    async def run(self, tasks: Sequence[RemoteTask]) -> list[RemoteTask]:
+        """All of them -> what of it may not be deleted here, each as a deletion of its own."""
         way = self._bucket.deleting_again if _all_hopeless(tasks) else self._bucket.deleting
         way.check()  # before anything is listed in vain
-        denied, few = list[ObjectPlace](), asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
+        denied, few = list[RemoteTask](), asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
         beside: dict[str, dict[str, list[RemoteTask]]] = {}  # of one folder, by their families
         for task in tasks:
             if task.kind in (Kind.DELETE, Kind.FAMILY):
@@ -45,11 +45,11 @@ class Deletions:
 
     async def _delete(
         self, folder: str, families: Mapping[str, Sequence[RemoteTask]], few: asyncio.Semaphore
-    ) -> list[ObjectPlace]:
+    ) -> list[RemoteTask]:
         """By all names of their folder, while these take fewer requests than a look at each family: of a collection
         that is evicted most families have nothing there.
         """
-        denied, left = list[ObjectPlace](), len(families) if len(families) > 1 else 0
+        denied, left = list[RemoteTask](), len(families) if len(families) > 1 else 0
         if left:
             async with few, aclosing(self._bucket.places(folder)) as pages:
                 async for page in pages:
@@ -66,8 +66,8 @@ class Deletions:
 
     async def _delete_family(
         self, family: str, families: Mapping[str, Sequence[RemoteTask]], few: asyncio.Semaphore
-    ) -> list[ObjectPlace]:
-        denied = list[ObjectPlace]()
+    ) -> list[RemoteTask]:
+        denied = list[RemoteTask]()
         async with few:
             async for page in self._bucket.places(folder_of(family)):
                 denied += await self._drop(page, families)
@@ -75,12 +75,16 @@ class Deletions:
 
     async def _drop(
         self, page: Sequence[ObjectPlace], families: Mapping[str, Sequence[RemoteTask]]
-    ) -> list[ObjectPlace]:
-        meant = [place for place in page if any(_is_meant(place, task) for task in families.get(place.family, ()))]
-        again = all(_all_hopeless(families[place.family]) for place in meant)
+    ) -> list[RemoteTask]:
+        meant = dict[ObjectPlace, list[RemoteTask]]()
+        for place in page:
+            if tasks := [task for task in families.get(place.family, ()) if _is_meant(place, task)]:
+                meant[place] = tasks
+        again = all(map(_all_hopeless, meant.values()))
         denied = await self._bucket.delete([place.path for place in meant], again=again)
         self._uses.forget(place.digest for place in meant if place.path not in denied)
-        return [place for place in meant if place.path in denied]
+        last = ((place, max(task.number for task in tasks)) for place, tasks in meant.items())
+        return [deletion_of(place, number) for place, number in last if place.path in denied]
 
 
 def _all_hopeless(tasks: Iterable[RemoteTask]) -> bool:

@@ -50,8 +50,8 @@ tries = CASE WHEN done IS NULL THEN min(tries, 1) ELSE 0 END, done = NULL
 _LEAVE = """
 INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, 0, NULL)
 ON CONFLICT DO UPDATE SET kind = excluded.kind, told = excluded.told, number = excluded.number, due = excluded.due,
-tries = excluded.tries, claimed = 0, done = NULL WHERE done IS NOT NULL
-"""
+tries = excluded.tries, done = NULL WHERE done IS NOT NULL OR (kind = 'upload' AND number < ?)
+"""  # an upload of before the deletion would end without its file
 
 
 class Kind(StrEnum):
@@ -126,7 +126,7 @@ class Journal(FolderFile):
                 f"SELECT name, kind, told, number, tries, {_TURN} AS turn FROM tasks "
                 f"WHERE bucket = ? AND kind IN ({marks}) "
                 "AND done IS NULL AND due <= ? AND claimed <= ? AND (kind != 'upload' OR number < ?) "
-                "ORDER BY turn, number LIMIT ?",
+                "ORDER BY turn, CASE turn WHEN 2 THEN due ELSE number END LIMIT ?",  # not the same ones first each time
                 (self._bucket, *kinds, now, now, self._first_deletion(connection), most),
             ).fetchall()
             turn = rows[0][-1] if rows else 0  # more than may be denied in a row would be listed in vain
@@ -165,13 +165,14 @@ class Journal(FolderFile):
                     connection.execute(wanted, (time.time(), *one, task.number))
 
     def narrow(self, tasks: Sequence[RemoteTask], left: Iterable[RemoteTask]) -> None:
-        """These deletions are done, but for what is `left` of them: of single entries that may not be deleted. They
-        hold up no upload, and what is put again of the same texts stays; what waits under their names goes on.
+        """These deletions are done, but for what is `left` of them: of single entries that may not be deleted, numbered
+        as what they are left of. They hold up no upload, and what is put again of the same texts stays; what waits
+        under their names goes on, but for an upload that was told before.
         """
         wanted = {task.name: task for task in left}
         number, due = time.time_ns(), time.time() + jittered(FIRST_S)
         rows = [
-            (self._bucket, task.name, task.kind, json.dumps(task.told), number + one, due, HOPELESS)
+            (self._bucket, task.name, task.kind, json.dumps(task.told), number + one, due, HOPELESS, task.number)
             for one, task in enumerate(wanted.values())
         ]
         with self._open() as connection:

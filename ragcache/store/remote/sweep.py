@@ -7,7 +7,7 @@ import heapq
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,19 +43,20 @@ class Sweep:
     """For deletions of chunks and of their traces, all in one walk."""
 
     def __init__(self, tasks: Sequence[RemoteTask]):
-        self._chunks = {task.told for task in tasks if task.kind is Kind.CHUNK}
-        self._traces = {task.told[0] for task in tasks if task.kind is Kind.TRACES}
-        self.denied = list[ObjectPlace]()
-        self._suspects = Suspicion({chunk for *_, chunk in self._chunks} | self._traces)
+        self._chunks = {task.told: task.number for task in tasks if task.kind is Kind.CHUNK}
+        self._traces = {task.told[0]: task.number for task in tasks if task.kind is Kind.TRACES}
+        self._last = max((task.number for task in tasks), default=0)
+        self.denied = list[RemoteTask]()
+        self._suspects = Suspicion({chunk for *_, chunk in self._chunks} | self._traces.keys())
 
     async def run(self, bucket: Bucket) -> list[ObjectPlace]:
-        """What went. What may not go here is `denied` then."""
+        """What went. What may not go here is `denied` then, each as a deletion of its own."""
         gone: list[ObjectPlace] = []
         self._read, self._unread = 0, list[ObjectPlace]()
         async for page in bucket.places():
             suspects = list(filter(self._suspects, page))
             guilty = await asyncio.gather(*(self._guilty(bucket, place) for place in suspects))
-            going = [place for place, goes in zip(suspects, guilty, strict=True) if goes]
+            going = {place: last for place, last in zip(suspects, guilty, strict=True) if last is not None}
             gone += await self._deleted(bucket, going)
         return gone + await self._by_names(bucket)
 
@@ -68,36 +69,44 @@ class Sweep:
                 f"{len(self._unread)} objects of the bucket {bucket.url} may not be read here, and {self._read} may: "
                 "what texts had a part in is deleted when they can be"
             )
-        return await self._deleted(bucket, self._unread)
+        return await self._deleted(bucket, dict.fromkeys(self._unread, self._last))
 
-    async def _deleted(self, bucket: Bucket, going: Sequence[ObjectPlace]) -> list[ObjectPlace]:
+    async def _deleted(self, bucket: Bucket, going: Mapping[ObjectPlace, int]) -> list[ObjectPlace]:
         denied = await bucket.delete([place.path for place in going])
-        self.denied += [place for place in going if place.path in denied]
+        self.denied += [deletion_of(place, last) for place, last in going.items() if place.path in denied]
         return [place for place in going if place.path not in denied]
 
-    async def _guilty(self, bucket: Bucket, place: ObjectPlace) -> bool:
-        """By its header. Where that cannot be read by anybody its name is all that tells, and it goes; not a newer
-        version's: a name suspects it of what it never saw.
+    async def _guilty(self, bucket: Bucket, place: ObjectPlace) -> int | None:
+        """Number of the last task that means it, by its header. Where that cannot be read by anybody its name is all
+        that tells, and it goes; not a newer version's: a name suspects it of what it never saw.
         """
         try:
             fields = await from_head(bucket, place, place.path, lambda fetch: _fields(fetch, place))
             self._read += 1
-            return fields is not None and self._named_by(fields)
+            return None if fields is None else self._named_by(fields)
         except NewerEntry as error:
             _log.warning("not deleted: %s", error)
-            return False
+            return None
         except UnreadableObject as error:
             if not error.archived:
                 self._unread.append(place)
-            return error.archived
+            return self._last if error.archived else None
         except (CorruptEntry, ForeignEntry, *UNREADABLE):
-            return True
+            return self._last
 
-    def _named_by(self, fields: dict[str, Any]) -> bool:
+    def _named_by(self, fields: dict[str, Any]) -> int | None:
         key, (seen, whole) = key_of(fields), seen_of(fields)
-        if key.system and not self._chunks.isdisjoint((one, key.chunk) for one in (key.border, group_of(key.border))):
-            return True
-        return bool(self._traces) and (not whole or not self._traces.isdisjoint(seen))
+        parts = self._traces.keys() & seen if whole else self._traces
+        numbers = [self._traces[text] for text in parts]
+        if key.system:
+            wanted = ((one, key.chunk) for one in (key.border, group_of(key.border)))
+            numbers += [self._chunks[told] for told in wanted if told in self._chunks]
+        return max(numbers, default=None)
+
+
+def deletion_of(place: ObjectPlace, number: int) -> RemoteTask:
+    """Of this entry alone, as `number`ed as the task that meant it."""
+    return RemoteTask(Kind.DELETE, ("", place.family, place.digest), number)
 
 
 def _fields(fetch: Fetch, place: ObjectPlace) -> dict[str, Any]:

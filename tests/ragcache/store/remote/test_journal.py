@@ -240,3 +240,18 @@ def test_deletions_that_fail_for_ever_are_taken_by_themselves_and_last(
     turns = [taken(journal) for _ in range(4)]
     assert [[task.told for task in tasks] for tasks in turns] == [[new.told], [walk.told], [denied.told], []]
     assert [task.hopeless for tasks in turns for task in tasks] == [False, False, True]
+
+
+@pytest.mark.parametrize(("later", "kind"), [(1, Kind.UPLOAD), (-1, Kind.DELETE)])
+def test_what_is_left_of_a_deletion_takes_the_place_of_an_upload_of_before(
+    journal: Journal, make_variant: Any, later: int, kind: Kind
+) -> None:
+    journal.add([RemoteTask(Kind.TRACES, ("a",))])
+    walked = taken(journal)
+    upload = entry_task(Kind.UPLOAD, make_variant().key)
+    journal.add([upload])
+    with journal._open() as connection:
+        number = walked[0].number + later
+        connection.execute("UPDATE tasks SET number = ? WHERE kind = 'upload'", (number,))
+    journal.narrow(walked, [RemoteTask(Kind.DELETE, ("", *upload.told[1:]), walked[0].number)])
+    assert journal.waiting() == {kind: 1}

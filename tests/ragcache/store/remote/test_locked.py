@@ -9,7 +9,7 @@ import obstore
 import pytest
 from obstore.exceptions import PermissionDeniedError
 
-from ragcache.store.remote import bucket
+from ragcache.store.remote import bucket, health
 from ragcache.store.remote.journal import Kind, RemoteTask
 from ragcache.store.remote.store import SharedStore
 from ragcache.types import Variant
@@ -60,7 +60,7 @@ def digests(variants: Sequence[Variant]) -> set[str]:
 def again(store: SharedStore) -> None:
     """What was put off is tried."""
     with store._journal._open() as connection:
-        connection.execute("UPDATE tasks SET due = 0, claimed = 0")
+        connection.execute("UPDATE tasks SET due = due - 86400, claimed = 0")
     store._courier.wake()
     wait_until(lambda: store._courier._idle, 60)
 
@@ -101,6 +101,56 @@ def test_what_may_not_be_deleted_is_asked_for_seldom(
     assert len({*locks.asked}) <= 3 * MOST and store._bucket.deleting_again.left_s > 0
     assert len(locks.asked) <= 3 * MOST + MOST, "singly, until the others wait"
     store._bucket.deleting_again.succeeded()
+    locks.digests = set()
+    again(store)
+    settled(store)
+    assert digests_in(store) == set()
+
+
+@pytest.mark.parametrize("way", ["texts", "families"])
+def test_a_deletion_ends_however_much_of_it_may_not_go(
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks, way: str
+) -> None:
+    """What is put again of its texts would be deleted again at each try."""
+    store = machine("one", folder_url)
+    locked, others = filled(store, make_variant, 2 * MOST, "locked"), filled(store, make_variant, 4, "other")
+    locks.digests = digests(locked)
+    if way == "texts":
+        store.drop_seeing(["locked", "other"])
+    else:
+        store.drop_families({variant.key.family: () for variant in (*locked, *others)})
+    wait_until(lambda: store._courier._idle, 60)
+    assert store._journal.waiting().keys() == {Kind.DELETE}
+
+    def tried() -> bool:
+        store._bucket.deleting_again.succeeded()
+        again(store)
+        return digests_in(store) == digests(locked)
+
+    wait_until(tried, 60)  # what was not asked for goes then, which is not the last for ever
+    for variant in others:
+        store.put(variant)
+    wait_until(lambda: Kind.UPLOAD not in store._journal.waiting() and store._courier._idle, 60)
+    store._bucket.deleting_again.succeeded()
+    again(store)
+    assert digests_in(store) == digests([*locked, *others])
+
+
+def test_what_was_to_be_put_before_its_text_went_is_deleted_where_it_may_not_be_yet(
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there already, and there is no file to be put: nothing would wait for it."""
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)
+    store = machine("one", folder_url)
+    (variant,) = filled(store, make_variant, 1, "a")
+    locks.digests = digests([variant])
+    store._bucket.listing.failed("away")
+    store.put(variant)
+    store.drop_seeing(["a"])
+    assert store._journal.waiting() == {Kind.UPLOAD: 1, Kind.TRACES: 1}
+    store._bucket.listing.succeeded()
+    again(store)
+    assert store._journal.waiting() == {Kind.DELETE: 1}
     locks.digests = set()
     again(store)
     settled(store)
