@@ -203,12 +203,11 @@ class Courier:
         self._journal.end([task for task, well in zip(tasks, sent, strict=True) if well])
         self._journal.postpone([task for task, well in zip(tasks, sent, strict=True) if not well])
         self._uncounted += sum(len(data) for (_, data), well in zip(files, sent, strict=True) if well)
-        waits = monotonic() - self._refused[1] < min(TOLD_S, PATIENT_S)
+        waits = monotonic() - self._refused[1] < min(TOLD_S, PATIENT_S) or self._bucket.deleting.left_s > 0
         if self._budget is not None and not waits and self._uncounted > min(RECOUNT_NBYTES, self._budget // 16):
             with suppress(RemoteError):
                 self._uses.tell(at_once=True)
                 gone = self._bucket.submit(self._lowered(self._budget)).result()
-                self._uncounted = 0
                 _log.info("%d entries left the bucket %s, to stay in its budget", gone, self._bucket.url)
 
     async def _lowered(self, budget: int) -> int:
@@ -226,6 +225,7 @@ class Courier:
                 if now - since < PATIENT_S or not self._bucket.listing.fine:
                     raise
                 told = await self._uses.all_told()
+        self._uncounted = 0  # whatever comes of it: it lists all names
         return await lowered(self._bucket, budget, self._order, told)
 
     async def _sent(self, files: Sequence[tuple[Header, memoryview]]) -> list[bool]:

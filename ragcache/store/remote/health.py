@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -14,6 +15,8 @@ PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0  # for which a bucket that failed is left 
 # Objects one after the other of which that is said of each alone: then it is of all. Each that may not be written has
 # been sent in vain, and the next ones would be; a deletion costs little, and a long document may be locked whole.
 ALL_UNREADABLE, ALL_DENIED, ALL_LOCKED = 16, 4, 256
+KNOWN_S = 3600.0  # for which it is remembered that an object was refused
+MOST_KNOWN = 10_000  # of them, those that were refused last
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +39,7 @@ class Health:
         self._reason = ""
         self._told: list[str] = []
         self._refused = set[str]()  # objects, with none between that could be used
+        self._known: dict[str, float] = {}  # of objects: when they were refused, the oldest first
         self._quiet = self._has_refused = quiet  # that some are refused was told
 
     def check(self) -> None:
@@ -76,6 +80,10 @@ class Health:
         with self._lock:
             if len(self._refused) < self._most:
                 self._refused.add(path)
+            self._known.pop(path, None)
+            self._known[path] = self._clock()
+            if len(self._known) > MOST_KNOWN:
+                del self._known[next(iter(self._known))]
             alone, first = len(self._refused) < self._most, not self._has_refused
             self._has_refused = True
             if first:
@@ -83,6 +91,11 @@ class Health:
         if first:
             _log.warning("%s", told)
         return alone
+
+    def knows(self, path: str) -> bool:
+        """Whether this object was refused a while ago."""
+        with self._lock:
+            return self._clock() - self._known.get(path, -math.inf) < KNOWN_S
 
     def succeeded(self) -> None:
         with self._lock:

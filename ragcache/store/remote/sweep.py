@@ -127,22 +127,25 @@ async def usage(bucket: Bucket, seconds: float | None = None) -> RemoteUsage:
 
 
 async def lowered(bucket: Bucket, budget: int, order: EvictionOrder, uses: ToldUses) -> int:
-    """Delete what goes first, until the rest is within the budget -> how many went."""
+    """Delete what goes first, until the rest is within the budget -> how many went. Others for what was denied a while
+    ago; where too much is denied now, the next walk goes on.
+    """
     told, first = RemoteUsage(), list[Evictable]()
+    ways = bucket.deleting, bucket.deleting_again
 
     def place_in_order(one: Evictable) -> tuple[float, int, str]:
         return order.rank(one), one.used, one.name
 
     async for page in bucket.places():
         told.count(page)
-        first += map(uses.evictable, page)
+        first += (uses.evictable(place) for place in page if not any(way.knows(place.path) for way in ways))
         if len(first) > 2 * MOST_VICTIMS:
             first = heapq.nsmallest(MOST_VICTIMS, first, place_in_order)
     if told.nbytes <= budget:
         return 0
     lowest = heapq.nsmallest(MOST_VICTIMS, first, place_in_order)
     gone, need = 0, math.ceil(told.nbytes - LOWERED * budget)
-    while going := first_of(lowest, need):  # others for what may not go
+    while not bucket.deleting.left_s and (going := first_of(lowest, need)):  # others for what may not go
         lowest = lowest[len(going) :]
         denied = await bucket.delete([one.name for one in going])
         went = [one.nbytes for one in going if one.name not in denied]

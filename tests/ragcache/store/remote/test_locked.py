@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from time import time
 from typing import Any
 
 import obstore
 import pytest
 from obstore.exceptions import PermissionDeniedError
 
-from ragcache.store.remote import bucket, health
+from ragcache.errors import RemoteError
+from ragcache.store.eviction import ORDERS
+from ragcache.store.remote import bucket, courier, health
+from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.journal import Kind, RemoteTask
+from ragcache.store.remote.names import ObjectPlace
+from ragcache.store.remote.shared_uses import ToldUses
 from ragcache.store.remote.store import SharedStore
+from ragcache.store.remote.sweep import lowered, usage
 from ragcache.types import Variant
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
 from tests.waiting import wait_until
@@ -155,3 +162,66 @@ def test_what_was_to_be_put_before_its_text_went_is_deleted_where_it_may_not_be_
     again(store)
     settled(store)
     assert digests_in(store) == set()
+
+
+def test_a_bucket_comes_within_its_budget_though_much_of_what_goes_first_may_not(
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks
+) -> None:
+    """What it denied before is not asked for again each time."""
+    store = machine("one", folder_url)
+    locked = filled(store, make_variant, 2 * MOST, "locked")
+    others = filled(store, make_variant, 2 * MOST + 1, "other")
+    locks.digests = digests(locked)
+    nbytes = store._bucket.submit(usage(store._bucket)).result(60).nbytes
+    gone = list[int]()
+    for _ in range(4):
+        lowering = lowered(store._bucket, int(0.9 * nbytes), ORDERS["fifo"], ToldUses(time()))
+        gone.append(store._bucket.submit(lowering).result(60))
+        store._bucket.deleting._until = 0.0  # the pause is over
+    assert gone[0] == 0 and 0 < sum(gone) < len(others)
+    assert store._bucket.submit(usage(store._bucket)).result(60).nbytes <= 0.9 * nbytes
+
+
+def test_nothing_is_listed_for_a_budget_while_nothing_may_be_deleted(
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uploads go on meanwhile, and each would list the whole bucket."""
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)
+    store, listed, places = machine("one", folder_url, remote=1, order="fifo"), list[str](), Bucket.places
+
+    def counted(self: Bucket, prefix: str = "") -> AsyncGenerator[list[ObjectPlace]]:
+        listed.append(prefix)
+        return places(self, prefix)
+
+    monkeypatch.setattr(Bucket, "places", counted)
+    store._bucket.deleting.failed("locked")
+    variants = [variant for number in (3, 4) for variant in filled(store, make_variant, number, "a")]
+    assert digests_in(store) == digests(variants)
+    assert "" not in listed[:-1]  # but by this test
+    store._bucket.deleting.succeeded()
+    filled(store, make_variant, 1, "a")
+    assert digests_in(store) == set()
+
+
+def test_a_bucket_that_fails_as_it_is_lowered_is_counted_after_as_much_more(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = machine("one", folder_url, remote=1 << 20, order="fifo")
+
+    async def failed(*told: Any) -> int:
+        raise RemoteError("it fails")
+
+    monkeypatch.setattr(courier, "lowered", failed)
+    filled(store, make_variant, 1, "a")
+    assert store._courier._uncounted == 0
+
+
+def test_what_was_denied_is_known_for_a_while_and_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "MOST_KNOWN", 2)
+    now = 0.0
+    way = health.Health("deleted from", "s3://here", lambda: now)
+    for path in "abac":
+        way.refused(path, "locked")
+    assert [path for path in "abcd" if way.knows(path)] == ["a", "c"]
+    now += health.KNOWN_S
+    assert not any(map(way.knows, "abc"))
