@@ -226,7 +226,10 @@ class Courier:
                     raise
                 told = await self._uses.all_told()
         self._uncounted = 0  # whatever comes of it: it lists all names
-        return await lowered(self._bucket, budget, self._order, told)
+        gone = await lowered(self._bucket, budget, self._order, told)
+        if self._bucket.deleting.left_s:
+            self._uncounted = RECOUNT_NBYTES  # it goes on behind what was denied, when it may
+        return gone
 
     async def _sent(self, files: Sequence[tuple[Header, memoryview]]) -> list[bool]:
         return list(await asyncio.gather(*(self._send(header, data) for header, data in files)))

@@ -182,18 +182,39 @@ def test_a_bucket_comes_within_its_budget_though_much_of_what_goes_first_may_not
     assert store._bucket.submit(usage(store._bucket)).result(60).nbytes <= 0.9 * nbytes
 
 
-def test_nothing_is_listed_for_a_budget_while_nothing_may_be_deleted(
-    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Uploads go on meanwhile, and each would list the whole bucket."""
-    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)
-    store, listed, places = machine("one", folder_url, remote=1, order="fifo"), list[str](), Bucket.places
+def prefixes_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of what is listed from now on."""
+    listed, places = list[str](), Bucket.places
 
     def counted(self: Bucket, prefix: str = "") -> AsyncGenerator[list[ObjectPlace]]:
         listed.append(prefix)
         return places(self, prefix)
 
     monkeypatch.setattr(Bucket, "places", counted)
+    return listed
+
+
+def test_a_bucket_is_lowered_further_when_a_pause_ends(
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next upload, however small: far more may be locked than one walk finds out."""
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)
+    before = machine("before", folder_url)
+    locks.digests = digests(filled(before, make_variant, 3 * MOST, "a"))
+    nbytes = before._bucket.submit(usage(before._bucket)).result(60).nbytes
+    store, listed = machine("one", folder_url, remote=5 * nbytes // 6, order="fifo"), prefixes_of(monkeypatch)
+    for walks, text in enumerate("bc", 1):
+        store._bucket.deleting._until = 0.0
+        filled(store, make_variant, 1, text)
+        assert listed.count("") == walks
+
+
+def test_nothing_is_listed_for_a_budget_while_nothing_may_be_deleted(
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uploads go on meanwhile, and each would list the whole bucket."""
+    store, listed = machine("one", folder_url, remote=1, order="fifo"), prefixes_of(monkeypatch)
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)
     store._bucket.deleting.failed("locked")
     variants = [variant for number in (3, 4) for variant in filled(store, make_variant, number, "a")]
     assert digests_in(store) == digests(variants)
