@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from app.prompt import PromptTemplate
 from app.settings import Settings
 from benchmarks.choices import CONTEXTS
 from ragcache.cache import ChunkCache
-from ragcache.errors import ModelError
 from ragcache.keeping import Keeper
 from ragcache.policy import LinkWhen
 from ragcache.store import open_store
@@ -49,16 +47,3 @@ def vllm_cache(engine: VllmEngine, store: KVStore, context: str, keeper: Keeper 
     """The linker is given with each prompt. What a prompt lacked is captured by the keeper alone."""
     behind = CONTEXTS[context]
     return ChunkCache(engine, store, "naive", context_chunks=behind, keep_missed=keeper is not None, keeper=keeper)
-
-
-def outputs(engine: VllmEngine, ids: Sequence[int], params: Any) -> Iterator[Any]:
-    """vLLM's outputs of one request as they come, the last one with its report."""
-    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    engine.submit(ids, params, received.put)
-    while True:
-        output = received.get()
-        if output is None:
-            raise ModelError("the vLLM engine broke during an answer: see the log for why")
-        yield output
-        if output.finished:
-            return

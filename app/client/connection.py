@@ -156,9 +156,8 @@ class ServerConnection:
     def _refusal(self, response: HTTPResponse) -> str:
         try:
             answer = self._json(self._read(response, MOST_OF_ERROR))
-            message = str(
-                answer["error"]["message"] if "error" in answer else answer["status"]
-            )  # the latter: not ready
+            # A server that is not ready tells its status alone.
+            message = str(answer["error"]["message"] if "error" in answer else answer["status"])
         except (ServerError, LookupError, TypeError):
             return f"it answers {response.status}, and not as a RAGCache server does: check the URL"
         if response.status != 401:

@@ -30,7 +30,8 @@ from benchmarks.folder import bench_folder
 from benchmarks.load.clients import Ask, open_loop
 from benchmarks.output import Row, Value, common_settings, publish
 from benchmarks.timing import interleaved, median_ttft, one_token, paired
-from benchmarks.vllm_model import open_vllm, outputs, vllm_cache
+from benchmarks.vllm_model import open_vllm, vllm_cache
+from benchmarks.vllm_requests import outputs
 from ragcache.engine.vllm.loaders import AHEAD
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ConfigError

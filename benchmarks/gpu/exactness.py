@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -22,7 +23,7 @@ from ragcache.loader import Block
 from ragcache.report import FULL
 from ragcache.store import open_store
 from ragcache.store.memory import room
-from ragcache.types import Segment
+from ragcache.types import Chunk, Segment, System
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
 SIZES = {
@@ -36,6 +37,7 @@ CONTEXT = 2  # chunks
 READ = 24  # chunks, one behind the other
 STAGED = (32, 2, 8, 200, 128)  # K and V of the layers of a chunk
 QUESTION = 40  # tokens: more than one block of rows, so that they are a run behind others (attention.py)
+KNOWN = "behind their own context"
 Forward = Callable[[Sequence[int]], torch.Tensor]  # ids -> logits of the last one
 # An engine, with what its logits are compared with: stock transformers, or else our own forward in one piece.
 Load = Callable[[], tuple[TorchEngine, Forward]]  # raises ModelError
@@ -85,7 +87,7 @@ def _models(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[tup
 
 def _own_engine(device: torch.device, dtype: torch.dtype, seed: int) -> tuple[TorchEngine, Forward]:
     engine = random_engine(MODELS["tiny"], device, dtype, seed)
-    return engine, partial(_own, engine)
+    return engine, partial(full_forward, engine)
 
 
 def _stock_engine(model: Any) -> tuple[TorchEngine, Forward]:
@@ -110,7 +112,7 @@ def _theirs(model: Any, ids: Sequence[int]) -> torch.Tensor:
     return logits.float()
 
 
-def _own(engine: TorchEngine, ids: Sequence[int]) -> torch.Tensor:
+def full_forward(engine: TorchEngine, ids: Sequence[int]) -> torch.Tensor:
     return engine.logits(engine.compute(ids, range(len(ids)), engine.buffer(len(ids))))[0]
 
 
@@ -123,23 +125,36 @@ def _checked(load: Load, dtype: torch.dtype, seed: int) -> Iterator[Row]:
         yield from _compared(engine, forward, seed)
 
 
+@dataclass(frozen=True)
+class Exact:
+    """Prompts whose answer over what is cached must be that of a full forward."""
+
+    system: System
+    document: list[Chunk]  # to be captured
+    cases: dict[str, tuple[str, list[Segment]]]  # by what is checked: the linker, and the prompt
+
+    @classmethod
+    def drawn(cls, vocabulary: int, seed: int) -> Exact:
+        ids = RandomIds(vocabulary, seed)
+        system, question, document = ids.system(9), ids.question(QUESTION), ids.chunks(240, 40)
+        mixed = [system, *(document[place] for place in (3, 0, 5, 1)), question]
+        cases: dict[str, tuple[str, list[Segment]]] = {
+            "a plain prefill": (FULL, mixed),
+            KNOWN: ("naive", [system, *document[: CONTEXT + 1], question]),
+            "all repaired, by the question": ("query:ratio=1", mixed),
+            "all repaired, by auto": ("auto:ratio=1", mixed),
+        }
+        return cls(system, document, cases)
+
+
 def _compared(engine: TorchEngine, forward: Forward, seed: int) -> Iterator[Row]:
-    drawn = RandomIds(engine.spec.vocabulary, seed)
-    system, question, document = drawn.system(9), drawn.question(QUESTION), drawn.chunks(240, 40)
+    exact = Exact.drawn(engine.spec.vocabulary, seed)
     cache = ChunkCache(engine, open_store(codec="raw"), "naive", context_chunks=CONTEXT, keep_missed=False)
-    list(cache.ingest(system, document))
-    known, mixed = document[: CONTEXT + 1], [document[place] for place in (3, 0, 5, 1)]
-    cases: dict[str, tuple[str, Sequence[Segment]]] = {
-        "a plain prefill": (FULL, mixed),
-        "behind their own context": ("naive", known),
-        "all repaired, by the question": ("query:ratio=1", mixed),
-        "all repaired, by auto": ("auto:ratio=1", mixed),
-    }
-    for case, (linker, chunks) in cases.items():
-        segments = [system, *chunks, question]
+    list(cache.ingest(exact.system, exact.document))
+    for case, (linker, segments) in exact.cases.items():
         yield _row(case, engine, prefill_prompt(cache, segments, linker).logits, forward, segments)
     # The answer's tokens one by one, over KV that was linked.
-    segments = [system, *known, question]
+    _, segments = exact.cases[KNOWN]
     answer = list(cache.generate(segments, max_tokens=8))
     ids = [token for segment in segments for token in segment.ids] + answer[:-1]
     wanted = forward(ids)

@@ -4,21 +4,20 @@ of the torch engine. vLLM's own start compares its passes with ours layer by lay
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
 from benchmarks.gpu import GpuBenchOptions
-from benchmarks.gpu.exactness import CONTEXT, QUESTION, judged
-from benchmarks.gpu.shapes import MODELS, RandomIds
-from benchmarks.gpu.vllm import distributions, model_folder, open_vllm, use
+from benchmarks.gpu.exactness import CONTEXT, Exact, full_forward, judged
+from benchmarks.gpu.shapes import MODELS
+from benchmarks.gpu.vllm import model_folder, open_vllm, use
 from benchmarks.output import Row
+from benchmarks.vllm_requests import distributions
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
-from ragcache.report import FULL
 from ragcache.store import open_store
-from ragcache.types import Segment
 
 if TYPE_CHECKING:  # vLLM is not everywhere
     from ragcache.engine.vllm.engine import VllmEngine
@@ -46,27 +45,16 @@ def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
 
 
 def _compared(engine: VllmEngine, plain: TorchEngine, seed: int) -> Iterator[Row]:
-    drawn = RandomIds(engine.spec.vocabulary, seed)
-    system, question, document = drawn.system(9), drawn.question(QUESTION), drawn.chunks(240, 40)
+    exact = Exact.drawn(engine.spec.vocabulary, seed)
     cache = use(engine, open_store(codec="raw"), CONTEXT)
-    list(cache.ingest(system, document))
-    known, mixed = document[: CONTEXT + 1], [document[place] for place in (3, 0, 5, 1)]
-    cases: dict[str, tuple[str, Sequence[Segment]]] = {
-        "a plain prefill": (FULL, mixed),
-        "behind their own context": ("naive", known),
-        "all repaired, by the question": ("query:ratio=1", mixed),
-        "all repaired, by auto": ("auto:ratio=1", mixed),
-    }
-    for case, (linker, chunks) in cases.items():
-        ids, told = distributions(engine, [system, *chunks, question], linker, STEPS)
-        given = [token for segment in (system, *chunks, question) for token in segment.ids]
-        errors = [_error(told[step], _forward(plain, [*given, *ids[:step]])) for step in (0, STEPS - 1)]
-        for name, error in zip((case, f"{case}, the eighth token"), errors, strict=True):
-            yield judged(name, engine.spec.dtype, error)
-
-
-def _forward(plain: TorchEngine, ids: Sequence[int]) -> torch.Tensor:
-    return plain.logits(plain.compute(ids, range(len(ids)), plain.buffer(len(ids))))[0].float().cpu()
+    list(cache.ingest(exact.system, exact.document))
+    for case, (linker, segments) in exact.cases.items():
+        engine.forget_prefixes()
+        ids, told = distributions(engine, segments, linker, STEPS)
+        given = [token for segment in segments for token in segment.ids]
+        for name, step in ((case, 0), (f"{case}, the eighth token", STEPS - 1)):
+            logits = full_forward(plain, [*given, *ids[:step]]).float().cpu()
+            yield judged(name, engine.spec.dtype, _error(told[step], logits))
 
 
 def _error(told: torch.Tensor, logits: torch.Tensor) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -65,9 +65,9 @@ def _measured(
     first, stages, captured = list[Row](), list[Row](), list[Row]()
     for tokens in lengths:
         engine.use_store(ram.store)
-        asked = list[Prompt]()
-        seconds = timed(partial(_ask, asked, partial(prompts, ids, tokens, ram, disk.store, options.rounds, 0)))
-        told = Told()
+        started = perf_counter()
+        asked = prompts(ids, tokens, ram, disk.store, options.rounds, 0)
+        seconds, told = perf_counter() - started, Told()
         first += measured_rows(_cases(engine, ram, disk, asked, told), {STOCK, (EXACT, FULL)}, options.rounds)
         yield "first_token", first
         stages += told.rows()
@@ -80,16 +80,10 @@ def _measured(
             }
         )
         yield "capture", captured
-    served = list[Row]()
+    served, tokens = list[Row](), min(SERVED_TOKENS, max(lengths) - 2 * ANSWER_TOKENS)
     for clients in CLIENTS:
-        served += _served(
-            engine, ram, ids, clients, min(SERVED_TOKENS, max(lengths) - 2 * ANSWER_TOKENS), options.seconds
-        )
+        served += _served(engine, ram, ids, clients, tokens, options.seconds)
         yield "served", served
-
-
-def _ask(into: list[Prompt], drawn: Callable[[], list[Prompt]]) -> None:
-    into += drawn()
 
 
 class Told:

@@ -21,7 +21,8 @@ from benchmarks.corpus import read_texts, split_documents
 from benchmarks.load import SYSTEMS, LoadBenchOptions
 from benchmarks.load.schedule import HIDDEN, Counted, LoadRequest, Schedule, Serve, sustained
 from benchmarks.output import Row, common_settings, publish, render
-from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
+from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
+from benchmarks.vllm_requests import outputs
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ConfigError
 from ragcache.store.base import KVStore

@@ -12,10 +12,10 @@ from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.quality.forcing import forced
 from benchmarks.quality.metrics import divergence
 from benchmarks.timing import check_tiers
-from benchmarks.vllm_model import empty_store, outputs, vllm_cache
+from benchmarks.vllm_model import empty_store, vllm_cache
+from benchmarks.vllm_requests import distributions
 from ragcache.cache import ChunkCache
 from ragcache.engine import TokenStream
-from ragcache.engine.vllm.requests import link_params
 from ragcache.report import FULL, Report
 from ragcache.store.findings import RAM
 from ragcache.types import Segment
@@ -61,25 +61,5 @@ class VllmAnswering(AnsweringEngine):
     def _distributions(
         self, segments: Sequence[Segment], linker: str, max_tokens: int, extra: dict[str, Any], **settings: Any
     ) -> tuple[tuple[int, ...], torch.Tensor]:
-        """An answer's tokens, the end among them, and each step's log-probabilities [steps, vocabulary]."""
         self._prepare()
-        extra = {"kv_transfer_params": link_params(segments, linker), **extra}
-        params = self._engine.sampling(max_tokens, extra, logprobs=-1, flat_logprobs=True, **settings)
-        ids: list[int] = []
-        rows: list[torch.Tensor] = []
-        for output in outputs(self._engine, [token for segment in segments for token in segment.ids], params):
-            completion = output.outputs[0]
-            ids += completion.token_ids
-            rows += _rows(completion.logprobs, self._engine.spec.vocabulary)
-        return tuple(ids), torch.stack(rows)
-
-
-def _rows(flat: Any, vocabulary: int) -> list[torch.Tensor]:
-    """From vLLM's FlatLogprobs, which has each token with its log-probability, the sampled one twice."""
-    rows = []
-    for start, end in zip(flat.start_indices, flat.end_indices, strict=True):
-        row = torch.full((vocabulary,), torch.nan)
-        row[torch.tensor(flat.token_ids[start:end])] = torch.tensor(flat.logprobs[start:end])
-        assert not row.isnan().any(), "vLLM left tokens out: it was started without max_logprobs=-1"
-        rows.append(row)
-    return rows
+        return distributions(self._engine, segments, linker, max_tokens, extra, **settings)

@@ -23,7 +23,8 @@ from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.timing import EXACT, FLOOR, STOCK, TURN, Case, measured_rows, one_token
 from benchmarks.ttft import TtftBenchOptions
-from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
+from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
+from benchmarks.vllm_requests import outputs
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.requests import link_params
 from ragcache.report import FULL, Report

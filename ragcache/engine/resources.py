@@ -102,6 +102,12 @@ def read_usage() -> CoreUsage | None:
     return CoreUsage(busy / ticks, times.user + times.system)
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until what was launched there is done: an accelerator runs behind."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 class Memory:
     """Keeps the largest block that came back, and lends it again: one at most, no larger than the last LOANS prompts
     needed. Threads may share it.

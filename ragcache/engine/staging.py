@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import deque
 from dataclasses import replace
-from itertools import cycle
 
 import torch
 
@@ -31,9 +30,8 @@ class Stage:
     def __init__(self, device: torch.device, half_bytes: int = HALF_BYTES):
         self._device, self._half_bytes = device, half_bytes
         self._lock = threading.Lock()
-        # Made when they are first needed, and taken by turns, also by small parts; none where nothing can be pinned.
-        self._halves: cycle[_Half] | None = None
-        self._pins = True
+        # Made when they are first needed; none where nothing can be pinned. The next one to be filled stands first.
+        self._halves: deque[_Half] | None = None
         self._flying = deque[tuple[torch.cuda.Event, torch.Tensor]]()  # whose memory must not be written yet
         if device.type == "cuda":
             AREAS.pinned = True
@@ -63,12 +61,11 @@ class Stage:
         if part.nbytes < LEAST_BYTES:
             return part.to(self._device, non_blocking=True)  # the driver has its own copy when this returns
         with self._lock:
-            if self._halves is None and self._pins:
-                made = _made(self._device, self._half_bytes)
-                self._halves, self._pins = cycle(made) if made else None, bool(made)
-            return part.to(self._device) if self._halves is None else self._by_halves(part, self._halves)
+            if self._halves is None:
+                self._halves = deque(_made(self._device, self._half_bytes))
+            return self._by_halves(part, self._halves) if self._halves else part.to(self._device)
 
-    def _by_halves(self, part: torch.Tensor, halves: cycle[_Half]) -> torch.Tensor:
+    def _by_halves(self, part: torch.Tensor, halves: deque[_Half]) -> torch.Tensor:
         out = torch.empty(part.shape, dtype=part.dtype, device=self._device)
         room = self._half_bytes // part.dtype.itemsize
         rows = max(1, room // part[0].numel())
@@ -77,7 +74,8 @@ class Stage:
             if some.numel() > room:
                 place.copy_(some)
                 continue
-            next(halves).send(some, place)
+            halves[0].send(some, place)
+            halves.rotate()
         return out
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ragcache.engine import Engine, EngineSpec
-from ragcache.engine.resources import FreeCores, Memory
+from ragcache.engine.resources import FreeCores, Memory, synchronize
 from ragcache.engine.staging import Stage
 from ragcache.engine.torch.attention import APART
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
@@ -130,6 +130,5 @@ class TorchForward(Engine):
             return self.decoder.logits(hidden)
 
     def synchronize(self) -> None:
-        """Wait until what was asked for is computed: an accelerator runs behind."""
-        if self.spec.device.type == "cuda":
-            torch.cuda.synchronize(self.spec.device)
+        """Wait until what was asked for is computed."""
+        synchronize(self.spec.device)

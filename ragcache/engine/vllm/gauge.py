@@ -9,6 +9,7 @@ from time import perf_counter
 
 import torch
 
+from ragcache.engine.resources import synchronize
 from ragcache.engine.torch.gauge import GAUGED, PLACED
 from ragcache.engine.vllm.orders import Measured, PromptRows
 from ragcache.engine.vllm.selfcheck import free_blocks, random_ids
@@ -67,14 +68,8 @@ def _place(spans: SpanRunner, block: Block) -> None:
 
 
 def _seconds(spans: SpanRunner, work: Callable[[], object]) -> float:
-    _synchronize(spans.device)
+    synchronize(spans.device)
     started = perf_counter()
     work()
-    _synchronize(spans.device)
+    synchronize(spans.device)
     return perf_counter() - started
-
-
-def _synchronize(device: torch.device) -> None:
-    """Until all that was launched is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.vllm_model import outputs
+from benchmarks.vllm_requests import outputs
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.types import Segment, Text
 from tests.equivalence.vllm.conftest import OpenPair, Pair
