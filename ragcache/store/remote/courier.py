@@ -136,9 +136,7 @@ class Courier:
         """Whether anything was tried. Deletions go first: what is put anew after them is to stay."""
         if self._left_alone_s():  # to read files for it would be in vain
             return False
-        if tasks := self._journal.take(_DELETIONS, DELETIONS_AT_ONCE):
-            with self._claimed(tasks):
-                self._journal.narrow(tasks, self._bucket.submit(self._deletions.run(tasks)).result())
+        if self._deleted(hopeless=False):
             return True
         tasks = self._journal.take((Kind.UPLOAD,), AT_ONCE)
         with self._claimed(tasks):
@@ -147,6 +145,16 @@ class Courier:
                 self._upload([task for task, *_ in part], [found for _, found in part])
             self._journal.postpone(list(waiting))
         self._uses.tell()
+        if left := self._bucket.deleting_again.left_s:  # or each of them would be taken in vain
+            self._journal.rest(left)
+        return self._deleted(hopeless=True) or bool(tasks)
+
+    def _deleted(self, *, hopeless: bool) -> bool:
+        """Whether any was tried."""
+        tasks = self._journal.take(_DELETIONS, DELETIONS_AT_ONCE, hopeless=hopeless)
+        if tasks:
+            with self._claimed(tasks):
+                self._journal.narrow(tasks, self._bucket.submit(self._deletions.run(tasks)).result())
         return bool(tasks)
 
     @contextmanager
@@ -172,10 +180,10 @@ class Courier:
                 self._journal.postpone([task])
                 continue
             if found is None:
-                self._journal.end([task])
                 if task.tries and stat_of(self._layout.place(*task.told)) is None:
-                    # An earlier try may have written what was deleted meanwhile.
+                    # An earlier try may have written what was deleted meanwhile. It takes the upload's place.
                     self._journal.add([RemoteTask(Kind.DELETE, task.told)])
+                self._journal.end([task])
                 continue
             nbytes += len(found[1])
             yield task, found
@@ -199,7 +207,7 @@ class Courier:
             return None
 
     def _upload(self, tasks: Sequence[RemoteTask], files: Sequence[tuple[Header, memoryview]]) -> None:
-        sent = self._bucket.submit(self._sent(files)).result()
+        sent = self._bucket.submit(self._sent(tasks, files)).result()
         self._journal.end([task for task, well in zip(tasks, sent, strict=True) if well])
         self._journal.postpone([task for task, well in zip(tasks, sent, strict=True) if not well])
         self._uncounted += sum(len(data) for (_, data), well in zip(files, sent, strict=True) if well)
@@ -231,11 +239,12 @@ class Courier:
             self._uncounted = RECOUNT_NBYTES  # it goes on behind what was denied, when it may
         return gone
 
-    async def _sent(self, files: Sequence[tuple[Header, memoryview]]) -> list[bool]:
-        return list(await asyncio.gather(*(self._send(header, data) for header, data in files)))
+    async def _sent(self, tasks: Sequence[RemoteTask], files: Sequence[tuple[Header, memoryview]]) -> list[bool]:
+        both = zip(tasks, files, strict=True)
+        return list(await asyncio.gather(*(self._send(task.number, *file) for task, file in both)))
 
-    async def _send(self, header: Header, data: memoryview) -> bool:
-        """Whether it is there, or is not to be."""
+    async def _send(self, number: int, header: Header, data: memoryview) -> bool:
+        """Whether it is there, or is not to be. `number`: of its task."""
         key, name = header.key, object_name(header.key, header.lineage)
         try:
             there = await self._catalog.places(key.family)
@@ -244,8 +253,9 @@ class Courier:
             await self._bucket.write(name, data)
             await self._bucket.delete(await self._displaced(header, there))
             parts = {key.chunk, *key.context, *header.lineage.seen}
-            if stat_of(self._layout.entry(key)) is None and self._journal.has_gone(key, parts):
-                return not await self._bucket.delete([name])  # deleted while it was on its way
+            # Deleted while it was on its way, though its file may go last; what was put anew has a task of its own.
+            if self._journal.has_gone(key, parts, since=number):
+                return not await self._bucket.delete([name])
         except RemoteError:
             return False
         finally:
@@ -257,5 +267,9 @@ class Courier:
         if len(there) < self._variants:
             return []  # and nobody is asked what is used
         told, lead = await self._uses.all_told(), header.key.lead.digest
-        others = [told.evictable(one, stays=one.digest == lead or self._catalog.is_newer(one)) for one in there]
+        others = [told.evictable(one, stays=one.digest == lead or self._may_not_go(one)) for one in there]
         return [one.name for one in displaced(others, self._order, "", self._variants)]
+
+    def _may_not_go(self, place: ObjectPlace) -> bool:
+        ways = self._bucket.deleting, self._bucket.deleting_again
+        return self._catalog.is_newer(place) or any(way.knows(place.path) for way in ways)

@@ -29,8 +29,7 @@ FIRST_S, LONGEST_S = 5.0, 300.0  # until a task that failed is tried again
 AHEAD_S = 900.0
 HOPELESS = 8  # tries, of ten minutes
 _LAST = 2**62
-# Whose turn it is: walks that fail and fail may fail what goes with them, and what may not be deleted comes last.
-_TURN = f"CASE WHEN kind = 'upload' OR tries < {HOPELESS} THEN 0 WHEN kind != 'delete' THEN 1 ELSE 2 END"
+_IS_HOPELESS = f"(kind != 'upload' AND tries >= {HOPELESS})"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS tasks (
     bucket TEXT, name TEXT, kind TEXT NOT NULL, told TEXT NOT NULL, number INTEGER NOT NULL, due REAL NOT NULL,
@@ -114,23 +113,26 @@ class Journal(FolderFile):
             connection.executemany(_ADD, ((self._bucket, *row) for row in rows))
         return len(kept) == len(wanted)
 
-    def take(self, kinds: Collection[Kind], most: int) -> list[RemoteTask]:
-        """Claim those that are due, the oldest first; deletions that fail and fail by themselves, behind all others."""
+    def take(self, kinds: Collection[Kind], most: int, *, hopeless: bool = False) -> list[RemoteTask]:
+        """Claim those that are due, the oldest first. `hopeless`: of deletions that fail and fail, and of no others:
+        single entries, or else walks, which may fail what goes with them.
+        """
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
             now = time.time()
             connection.execute(_SET_BACK, {"now": now, "late": now + AHEAD_S})
             connection.execute("DELETE FROM tasks WHERE done < ?", (now - REMEMBERED_S,))
             marks = ", ".join("?" * len(kinds))
+            # Of the hopeless not the same ones first each time, nor more at once than may be denied in a row.
+            order = "kind != 'delete', due" if hopeless else "number"
             rows = connection.execute(
-                f"SELECT name, kind, told, number, tries, {_TURN} AS turn FROM tasks "
-                f"WHERE bucket = ? AND kind IN ({marks}) "
+                f"SELECT name, kind, told, number, tries FROM tasks WHERE bucket = ? AND kind IN ({marks}) "
                 "AND done IS NULL AND due <= ? AND claimed <= ? AND (kind != 'upload' OR number < ?) "
-                "ORDER BY turn, CASE turn WHEN 2 THEN due ELSE number END LIMIT ?",  # not the same ones first each time
-                (self._bucket, *kinds, now, now, self._first_deletion(connection), most),
+                f"AND {_IS_HOPELESS} = ? ORDER BY {order} LIMIT ?",
+                (self._bucket, *kinds, now, now, self._first_deletion(connection), hopeless, most),
             ).fetchall()
-            turn = rows[0][-1] if rows else 0  # more than may be denied in a row would be listed in vain
-            rows = [row[:-1] for row in rows if row[-1] == turn][: ALL_LOCKED if turn == 2 else most]
+            if hopeless:
+                rows = [row for row in rows if (row[1] == Kind.DELETE) is (rows[0][1] == Kind.DELETE)][:ALL_LOCKED]
             claimed = [(now + CLAIM_S, self._bucket, name) for name, *_ in rows]
             # A try from here on: of who is killed in it nobody is told how far it got.
             wanted = "UPDATE tasks SET claimed = ?, tries = tries + 1 WHERE bucket = ? AND name = ?"
@@ -180,6 +182,16 @@ class Journal(FolderFile):
         self.end([task for task in tasks if task.name not in wanted])
         self.postpone([task for task in tasks if task.name in wanted], HOPELESS)
 
+    def rest(self, seconds: float) -> None:
+        """Nothing is asked of single entries that may not be deleted for so long."""
+        now = time.time()
+        with self._open() as connection:
+            connection.execute(
+                "UPDATE tasks SET due = ? WHERE bucket = ? AND kind = ? AND tries >= ? AND done IS NULL AND due <= ? "
+                "AND claimed <= ?",
+                (now + seconds, self._bucket, Kind.DELETE, HOPELESS, now, now),
+            )
+
     def postpone(self, tasks: Iterable[RemoteTask], least: int = 0) -> None:
         """`least`: tries they have had at least."""
         with self._open() as connection:
@@ -206,8 +218,10 @@ class Journal(FolderFile):
             )
         return None if due is None else min(AHEAD_S, max(0.0, due - time.time()))
 
-    def has_gone(self, key: VariantKey, parts: Collection[str]) -> bool:
-        """Whether an entry that these texts had a part in has been deleted here, or will be."""
+    def has_gone(self, key: VariantKey, parts: Collection[str], since: int = 0) -> bool:
+        """Whether an entry that these texts had a part in has been deleted here, or will be. `since`: by what was told
+        after this number.
+        """
         tasks = [
             entry_task(Kind.DELETE, key),
             RemoteTask(Kind.FAMILY, (key.family,)),
@@ -218,7 +232,7 @@ class Journal(FolderFile):
         marks = ", ".join("?" * len(names))
         with self._open() as connection:
             found = connection.execute(
-                f"SELECT kind, told FROM tasks WHERE bucket = ? AND kind != ? AND name IN ({marks})",
-                (self._bucket, Kind.UPLOAD, *names),
+                f"SELECT kind, told FROM tasks WHERE bucket = ? AND kind != ? AND number > ? AND name IN ({marks})",
+                (self._bucket, Kind.UPLOAD, since, *names),
             ).fetchall()
         return any(kind != Kind.FAMILY or key.digest not in json.loads(told)[1:] for kind, told in found)

@@ -227,19 +227,44 @@ def test_who_reads_waits_for_nobody_who_writes(journal: Journal) -> None:
         assert told.result(timeout=60) == {}
 
 
-def test_deletions_that_fail_for_ever_are_taken_by_themselves_and_last(
+def test_deletions_that_fail_for_ever_are_taken_by_themselves(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is deleted with them would fail with them: first what is new, then walks, then what may not be deleted."""
+    """What is deleted with them would fail with them. Single entries first: walks may be due for ever."""
     monkeypatch.setattr(module, "FIRST_S", -1.0)
     denied, walk, new = RemoteTask(Kind.DELETE, ("", "f", "d")), *(RemoteTask(Kind.TRACES, (one,)) for one in "ab")
     journal.narrow([], [denied])
     journal.add([walk])
     journal.postpone(taken(journal), module.HOPELESS)
     journal.add([new])
-    turns = [taken(journal) for _ in range(4)]
-    assert [[task.told for task in tasks] for tasks in turns] == [[new.told], [walk.told], [denied.told], []]
-    assert [task.hopeless for tasks in turns for task in tasks] == [False, False, True]
+    assert [task.told for task in taken(journal)] == [new.told]
+    assert taken(journal) == []
+    turns = [journal.take(tuple(Kind), 100, hopeless=True) for _ in range(3)]
+    assert [[task.told for task in tasks] for tasks in turns] == [[denied.told], [walk.told], []]
+    assert [task.hopeless for tasks in turns for task in tasks] == [True, False]
+
+
+def test_what_may_not_be_deleted_rests_together(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While all of it is left alone, each batch would be claimed and put off in vain."""
+    monkeypatch.setattr(module, "FIRST_S", -1.0)
+    journal.narrow([], [RemoteTask(Kind.DELETE, ("", "f", str(place))) for place in range(600)])
+    journal.add([walk := RemoteTask(Kind.TRACES, ("a",))])
+    journal.postpone(taken(journal), module.HOPELESS)
+    journal.rest(60.0)
+    assert [task.told for task in journal.take(tuple(Kind), 100, hopeless=True)] == [walk.told]
+    assert journal.take(tuple(Kind), 100, hopeless=True) == []
+    assert 0 < (journal.next_s() or 0) <= 60
+
+
+def test_what_was_deleted_before_an_entry_was_put_says_nothing_of_it(journal: Journal, make_variant: Any) -> None:
+    key = make_variant().key
+    journal.add([entry_task(Kind.UPLOAD, key)])
+    (before,) = taken(journal)
+    journal.add([RemoteTask(Kind.TRACES, ("a",))])
+    (deletion,) = taken(journal)
+    journal.end([deletion])
+    assert journal.has_gone(key, {"a"}, since=before.number), "also by one that has ended"
+    assert not journal.has_gone(key, {"a"}, since=deletion.number)
 
 
 @pytest.mark.parametrize(("later", "kind"), [(1, Kind.UPLOAD), (-1, Kind.DELETE)])

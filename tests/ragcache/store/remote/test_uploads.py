@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from ragcache.errors import RemoteError
 from ragcache.store.remote import courier
-from ragcache.store.remote.journal import Journal, Kind, RemoteTask
+from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
 from ragcache.store.remote.names import object_name
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
 from tests.waiting import wait_until
@@ -32,6 +33,58 @@ def test_what_who_was_killed_had_sent_after_its_deletion_does_not_stay(
     sent.write_bytes(data)
     with other._journal._open() as connection:
         connection.execute("UPDATE tasks SET claimed = 0")  # its time is over
+    other._courier.wake()
+    settled(other)
+    assert digests_in(other) == set()
+
+
+def test_what_its_text_was_deleted_of_does_not_stay_though_its_file_goes_last(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion is written down before the files of a large folder go: it may have ended before the upload has."""
+    variant, store = make_variant(), machine("one", folder_url)
+    write, journal = store._bucket.write, store._journal
+
+    async def late(name: str, data: Any) -> None:
+        await write(name, data)
+        monkeypatch.setattr(store._bucket, "write", write)
+        journal.add([RemoteTask(Kind.CHUNK, (variant.key.border, variant.key.chunk))])
+        journal.end(journal.take((Kind.CHUNK,), 1))
+
+    monkeypatch.setattr(store._bucket, "write", late)
+    store.put(variant)
+    settled(store)
+    assert list(store._disk.root.rglob("*.kv"))
+    assert digests_in(store) == set()
+    store.put(variant)
+    settled(store)
+    assert digests_in(store) == {variant.key.digest}, "what is put anew"
+
+
+def test_who_is_killed_before_what_was_sent_is_written_down_as_gone_does_it_the_next_time(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant, store = make_variant(), machine("one", folder_url)
+    store.put(variant)
+    settled(store)
+    store._courier.close()
+    other = machine("one", folder_url)
+    journal, add = other._journal, other._journal.add
+    journal.add([entry_task(Kind.UPLOAD, variant.key)])
+    assert journal.take((Kind.UPLOAD,), 1)  # by who sent it, and is gone
+    other._disk.delete(variant.key)
+    with journal._open() as connection:
+        connection.execute("UPDATE tasks SET claimed = 0")
+
+    def killed(tasks: Any) -> bool:
+        monkeypatch.setattr(journal, "add", add)
+        raise RemoteError("killed")
+
+    monkeypatch.setattr(journal, "add", killed)
+    other._courier.wake()
+    wait_until(lambda: other._courier._idle, 60)
+    with journal._open() as connection:
+        connection.execute("UPDATE tasks SET claimed = 0, due = 0")
     other._courier.wake()
     settled(other)
     assert digests_in(other) == set()
