@@ -18,7 +18,7 @@ from app.library import Library
 from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
 from app.library.identities import Identity, recorded_identities
-from app.library.kv import context_hashes
+from app.library.kv import EverybodysContexts
 from app.library.kv_removal import drop_chunks, identities_to_drop, lose_traces
 from app.library.order import SHORT, Standing
 from app.models import Models
@@ -145,7 +145,7 @@ class KvRemoval:
         self._tally = tally
         self._recorded = recorded_identities(library)
         self._identities: set[Identity] | None = None
-        self._shared: set[str] | None = None
+        self._shared = EverybodysContexts(library)
         self._gone = set[str]()
         self._kept = set[str]()  # of which some KV could not be deleted
         self._done = set[str]()
@@ -177,10 +177,12 @@ class KvRemoval:
         return lost
 
     def _without_contexts(self, hashes: Iterable[str]) -> set[str]:
-        """That of others goes with the context cache that shares it."""
-        if self._shared is None:
-            self._shared = context_hashes(self._library, "")
-        return set(hashes) - self._shared
+        """That of others goes with the context cache that shares it, one that is there now, behind the commit.
+
+        Since the ingest began one may have ended, which left it to the document, or been made.
+        """
+        gone = set(hashes)
+        return gone - self._shared.having(gone)
 
     def settle(self, again: Iterable[str]) -> None:
         """What went is gone, and these, which lost KV by it, have it again, or wait for it until they are used."""

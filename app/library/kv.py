@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from app.library import Library
 from app.library.catalog.records import Collection
@@ -74,10 +75,28 @@ def context_hashes(library: Library, border: str | None = None) -> set[str]:
     return {name for chunks in rows.values() for name, _ in chunks}
 
 
+class EverybodysContexts:
+    """Texts of context caches within no border, as they are whenever that is asked: each cache is read once."""
+
+    def __init__(self, library: Library):
+        self._rows = library.catalog.context_caches
+        self._known = dict[str, frozenset[str]]()  # by the ids of the caches
+
+    def having(self, hashes: Iterable[str]) -> set[str]:
+        """Those of these token hashes that any of them has."""
+        if not (wanted := set(hashes)):
+            return wanted
+        there = self._rows.ids_within("")
+        new = self._rows.chunks_within("", there.difference(self._known))
+        self._known = {one: known for one, known in self._known.items() if one in there}
+        self._known |= {one: frozenset(name for name, _ in chunks) for one, chunks in new.items()}
+        return wanted.intersection(chain.from_iterable(self._known.values()))
+
+
 def without_contexts(library: Library, hashes: Iterable[str]) -> set[str]:
     """Those of chunks that no collection has, whose KV no context cache shares: of others it goes with that."""
     gone = set(hashes)
-    return gone - context_hashes(library, "") if gone else gone
+    return gone - EverybodysContexts(library).having(gone)
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ Nobody can guess an id, and one of another owner is no more there than one that 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, true, update
 
 from app.errors import NotFound
-from app.library.catalog.database import Database, DatabasePart
+from app.library.catalog.database import Database, DatabasePart, batches
 from app.library.catalog.last_uses import LastUses
 from app.library.catalog.serving_records import ContextCache
 from app.library.catalog.serving_tables import CONTEXT_CACHES
@@ -70,12 +70,20 @@ class ContextCaches(DatabasePart):
             rows = connection.execute(select(*_COLUMNS).where(_of(owner), _lives(now())).order_by(*newest))
             return [ContextCache(**row._mapping) for row in rows]
 
-    def chunks_within(self, border: str | None) -> dict[str, list[Any]]:
-        """Of all caches within a border, or of all, by their ids; of those that have expired too, until they go."""
-        own = true() if border is None else CONTEXT_CACHES.c.border == border
+    def ids_within(self, border: str | None) -> set[str]:
+        """Of all caches within a border, or of all; of those that have expired too, until they go."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(CONTEXT_CACHES.c.id, CONTEXT_CACHES.c.chunks).where(own))
-            return {row.id: list(row.chunks) for row in rows}
+            return set(connection.scalars(select(CONTEXT_CACHES.c.id).where(_within(border))))
+
+    def chunks_within(self, border: str | None, ids: Iterable[str] | None = None) -> dict[str, list[Any]]:
+        """The same with their chunks, or those of these ids alone. The chunks of a cache never change."""
+        query = select(CONTEXT_CACHES.c.id, CONTEXT_CACHES.c.chunks).where(_within(border))
+        found = dict[str, list[Any]]()
+        with self._database.reading() as connection:
+            for batch in [None] if ids is None else batches(sorted(ids)):
+                wanted = query if batch is None else query.where(CONTEXT_CACHES.c.id.in_(batch))
+                found |= {row.id: list(row.chunks) for row in connection.execute(wanted)}
+        return found
 
     def prolong(self, cache_id: str, owner: str | None, expires: datetime | None) -> ContextCache:
         """It expires then, be that sooner; None: never."""
@@ -104,6 +112,10 @@ class ContextCaches(DatabasePart):
 
 def _of(owner: str | None) -> ColumnElement[bool]:
     return true() if owner is None else CONTEXT_CACHES.c.owner == owner
+
+
+def _within(border: str | None) -> ColumnElement[bool]:
+    return true() if border is None else CONTEXT_CACHES.c.border == border
 
 
 def _lives(moment: datetime) -> ColumnElement[bool]:

@@ -42,6 +42,15 @@ def test_it_is_there_for_its_owner(catalog: Catalog) -> None:
     assert caches.all("anna") == [second]
 
 
+def test_of_many_those_that_are_asked_for_are_read(catalog: Catalog) -> None:
+    caches = catalog.context_caches
+    first, second, foreign = make(catalog), make(catalog, expires=now() - timedelta(seconds=1)), make(catalog, "bob")
+    assert caches.ids_within("key:anna") == {first.id, second.id}
+    assert caches.ids_within(None) == {first.id, second.id, foreign.id}
+    assert caches.chunks_within("key:anna", [second.id, foreign.id]) == {second.id: CHUNKS}
+    assert caches.chunks_within("key:anna", []) == {}
+
+
 def test_foreign_expired_and_unknown_ones_are_alike(catalog: Catalog) -> None:
     caches = catalog.context_caches
     foreign, gone = make(catalog, "bob"), make(catalog, expires=now() - timedelta(seconds=1))
