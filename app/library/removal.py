@@ -2,12 +2,13 @@
 
 SQL first, in one transaction: from then on nothing of them is found any more. What was derived from them goes after it,
 and what a killed process leaves of that is harmless: indexes catch up by themselves or, of a collection that goes, are
-removed before it too, and the KV is found by the next ingest into the collection, or where that is gone by `cache
-prune`.
+removed before it too, and the KV is found by the next removal from the collection or ingest into it, or where that is
+gone by `cache prune`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from app.library.originals import SCHEME, Originals
 from app.library.pinning import unpin_collection
 from app.models import Models
 from ragcache.errors import StoreError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,17 +73,36 @@ def _with_kv(
     identities: Iterable[Identity],
     whole: bool = False,
 ) -> Removal:
-    orphans, ours = set(removed.orphans), library.catalog.orphans
-    if whole:  # nobody comes after who would do what another has left
-        orphans |= ours.unused(ours.of(collection)[0])
+    ours, left = library.catalog.orphans, library.catalog.orphans.left_by(collection)
+    orphans = {*removed.orphans, *left} if whole else set(removed.orphans)  # behind the whole nobody comes
     try:
         if whole:
             drop_prefixes(models)
-        gone = without_contexts(library, orphans)
-        dropped = drop_chunks(models, identities, gone, collection) + len(drop_traces(models, gone))
+        dropped = _drop(library, models, collection, orphans, identities)
     except StoreError as error:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"
         ) from error
     ours.settle(collection, set.union(*ours.of(collection)) if whole else orphans)
+    dropped += _finished(library, models, collection, left - orphans, identities)
     return Removal(removed.documents, removed.chunks, dropped)
+
+
+def _finished(
+    library: Library, models: Models, collection: Collection, left: set[str], identities: Iterable[Identity]
+) -> int:
+    """What a removal or ingest has left that was killed, or did not find out whether others have it -> what went."""
+    try:
+        dropped = _drop(library, models, collection, left, identities)
+    except StoreError as error:
+        log.warning("KV of documents that were gone before was not deleted, the next ingest tries it again: %s", error)
+        return 0
+    library.catalog.orphans.settle(collection, left)
+    return dropped
+
+
+def _drop(
+    library: Library, models: Models, collection: Collection, orphans: set[str], identities: Iterable[Identity]
+) -> int:
+    gone = without_contexts(library, orphans)
+    return drop_chunks(models, identities, gone, collection) + len(drop_traces(models, gone))

@@ -27,6 +27,8 @@ from ragcache.host import FILE, private_folder
 LOCKS = "locks"
 # Seconds to wait for another process that copies and upgrades a large database.
 PATIENCE = 600.0
+LOOK_S = 60  # for which one may say nothing within its last look
+LOOKS_S = 300  # for which others wait for it
 OTHERS = 256  # files that a process has open beside locks
 Waiting = Callable[[str], None]  # told whom a lock is waited for
 Holder = Callable[[Collection], str]
@@ -155,9 +157,11 @@ def check_held(connection: Connection, collection: Collection) -> None:
 
 def last_look(connection: Connection) -> None:
     """From here to its end a transaction of PostgreSQL sees what all others have done that looked before. It must be
-    short: they wait for its end. However long that takes: what they look for is committed, and cannot be taken back.
+    short: they wait for its end, longer than for other changes, since what they look for is committed and cannot be
+    taken back. A process that goes on no more, stopped or on a machine that sleeps, is ended by the server.
     """
-    connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+    connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{LOOK_S}s'")
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOOKS_S}s'")
     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_NAMESPACE,))
 
 

@@ -9,16 +9,19 @@ has no more, and looks after its commit who has it still (`claimed`): the last t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Boolean, Column, ColumnElement, Connection, String, Table, delete, insert, select, tuple_
 
+from app.errors import CatalogError
 from app.library.catalog.database import Database, DatabasePart, batches
 from app.library.catalog.locks import check_held, last_look
 from app.library.catalog.records import Collection, Removed
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, METADATA, Id
 
+log = logging.getLogger(__name__)
 # Without a foreign key: a collection that is deleted leaves them too.
 ORPHANS = Table(
     "orphans",
@@ -44,15 +47,20 @@ def orphaned(connection: Connection, collection_id: int, hashes: Iterable[str]) 
 
 def claimed(database: Database, collection: Collection, removed: Removed) -> Removed:
     """The same, after its commit, with those of its orphans that no chunk has. What others still have is not left
-    behind; what several have lost is so by the first that looks then. In short turns, since others wait for each.
+    behind; what several have lost is so by the first that looks then. In short turns, since others wait for each. Where
+    that fails, the rest stays written down (`Orphans.left_by`): the documents are gone, and nobody can try it again.
     """
     if database.path is not None:
         return removed
     found: list[str] = []
-    for batch in batches(removed.orphans):
-        with database.writing() as connection:
-            last_look(connection)
-            found += _claim(connection, collection.id, batch)
+    try:
+        for batch in batches(removed.orphans):
+            with database.writing() as connection:
+                last_look(connection)
+                claim = _claim(connection, collection.id, batch)
+            found += claim
+    except CatalogError as error:
+        log.warning("whether others have the texts that have gone was not found out: %s", error)
     return replace(removed, orphans=tuple(found))
 
 
@@ -96,6 +104,12 @@ class Orphans(DatabasePart):
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
         return {one for one, lost in rows if not lost}, {one for one, lost in rows if lost}
+
+    def left_by(self, collection: Collection) -> set[str]:
+        """What it has left behind and no chunk has, by a process that was killed too."""
+        own = ORPHANS.c.collection_id == collection.id, ~ORPHANS.c.lost
+        with self._database.reading() as connection:
+            return set(_unused(connection, connection.scalars(select(ORPHANS.c.token_hash).where(*own))))
 
     def lose(self, collection: Collection, hashes: Iterable[str]) -> None:
         """Those of its chunks, of these token hashes, are about to lose KV."""

@@ -194,6 +194,23 @@ def test_nothing_goes_while_an_ingest_runs(library: Library, models: Models) -> 
     assert library.catalog.collections.totals(collection).documents == 2
 
 
+@pytest.mark.parametrize("nothing", [False, True])
+def test_a_removal_does_what_a_killed_one_left(library: Library, models: Models, nothing: bool) -> None:
+    """Also one whose documents are gone already; what another collection has still stays."""
+    collection = fill(library, models, kv=True)
+    shared = BOOKS["/books/lamps.txt"][0]
+    fill(library, models, "other", {"/copy.txt": [shared]}, kv=True)
+    rye, lamps = (library.catalog.documents.find(collection, one) for one in BOOKS)
+    assert rye is not None and lamps is not None
+    library.catalog.documents.delete(collection, [lamps.id])
+    there = files(library)
+    assert remove_documents(library, models, collection, [lamps.id if nothing else rye.id]).kv_variants == (
+        2 if nothing else 4
+    )
+    assert len(there - files(library)) == (2 if nothing else 4)
+    assert library.catalog.orphans.of(collection) == (set(), set())
+
+
 def test_a_cache_that_fails_is_told_with_what_is_done_already(library: Library, models: Models) -> None:
     collection = fill(library, models)
     library.settings.cache_dir.mkdir()

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.library.catalog import Catalog, open_catalog
+from app.errors import CatalogError
+from app.library.catalog import Catalog, locks, open_catalog
 from app.library.catalog.chunks import remove_documents
 from app.library.catalog.locks import last_look
 from app.library.catalog.records import Collection, Removed
@@ -105,6 +106,47 @@ def test_a_look_whether_others_have_a_text_is_waited_for(postgres_url: str, tmp_
                 wait_for_blocked(postgres_url, 1)
                 connection.exec_driver_sql("SELECT pg_sleep(0.5)")
             assert losing.result(60).orphans == (digest("text"),)
+        catalog.collections.delete(collection)
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute("TRUNCATE orphans")
+
+
+@pytest.mark.postgres
+def test_who_does_not_go_on_within_its_look_is_ended(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was stopped, or a machine that sleeps: all removals waited for it without end."""
+    monkeypatch.setattr(locks, "LOOK_S", 1)
+    settings = Settings(data_dir=tmp_path, database_url=SecretStr(postgres_url))
+    with open_catalog(settings) as catalog, open_catalog(settings) as other:
+        collection = make_collection(catalog)
+        catalog.documents.replace(collection, *document(["text"]))
+        with ThreadPoolExecutor() as pool, pytest.raises(CatalogError), catalog.database.writing() as connection:
+            last_look(connection)
+            assert pool.submit(lose, other, collection).result(60).orphans == (digest("text"),)
+            connection.exec_driver_sql("SELECT 1")
+        catalog.collections.delete(collection)
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute("TRUNCATE orphans")
+
+
+@pytest.mark.postgres
+def test_what_fails_behind_its_commit_is_no_failed_removal(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who tried it again would find no documents. What they leave behind is written down."""
+    monkeypatch.setattr(locks, "LOOKS_S", 1)
+    settings = Settings(data_dir=tmp_path, database_url=SecretStr(postgres_url))
+    with open_catalog(settings) as catalog, open_catalog(settings) as other:
+        collection = make_collection(catalog)
+        catalog.documents.replace(collection, *document(["text"]))
+        with ThreadPoolExecutor() as pool, catalog.database.writing() as connection:
+            last_look(connection)
+            losing = pool.submit(lose, other, collection)
+            while not losing.done():  # a look that goes on, and on
+                connection.exec_driver_sql("SELECT pg_sleep(0.1)")
+            assert losing.result() == Removed(1, 1, ())
+        assert catalog.orphans.left_by(collection) == {digest("text")}
         catalog.collections.delete(collection)
         with psycopg.connect(postgres_url) as connection:
             connection.execute("TRUNCATE orphans")
