@@ -6,7 +6,7 @@ does not follow from an address without history is named by it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -83,6 +83,11 @@ def is_border(told: object) -> bool:
 def group_of(border: str) -> str:
     """Borders whose names begin alike, as far as their first `-`, are a group. No border is called as it is."""
     return f"{border[: border.find('-') + 1]}*"
+
+
+def is_within(border: str, borders: Collection[str]) -> bool:
+    """Of these borders and groups."""
+    return border in borders or group_of(border) in borders
 
 
 def lead_address(fingerprint: str, system: str, chunk: str, border: str = "") -> VariantKey:

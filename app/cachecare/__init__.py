@@ -24,13 +24,13 @@ from app.library.catalog.records import Collection
 from app.library.identities import current_identity
 from app.library.kv import (
     AROUND,
+    EverybodysContexts,
     FileTally,
     Shelf,
     border_around,
     context_hashes,
     families_of,
     has_kv,
-    without_contexts,
 )
 from app.library.kv_removal import drop_chunks, drop_prefixes, drop_traces
 from app.models import Models
@@ -253,11 +253,12 @@ def _finish_removals(library: Library, models: Models) -> None:
     """
     orphans = library.catalog.orphans
     abandoned = orphans.abandoned()
-    left = without_contexts(library, orphans.unused(abandoned))
+    left = orphans.unused(abandoned)
+    shared = EverybodysContexts(library).having(left)
     if abandoned:
         drop_prefixes(models)
-    drop_chunks(models, (), left)
-    drop_traces(models, left)
+    drop_chunks(models, (), left, shared=shared)
+    drop_traces(models, left, shared)
     orphans.forget(abandoned)
     library.sweep_indexes()
 

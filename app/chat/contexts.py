@@ -23,7 +23,9 @@ from app.errors import NotFound
 from app.library import Library
 from app.library.catalog.serving_records import ContextCache
 from app.library.catalog.tables import now
+from app.library.identities import Identity
 from app.library.kv import may_have_kv
+from app.library.kv_removal import drop_chunks, drop_traces, identities_to_drop
 from app.models import Models
 from app.prompt import check_text
 from ragcache.address import system_address
@@ -216,9 +218,16 @@ class Contexts:
             store.pin(key, False, owner=_pinner(cache))
 
     def _drop_kv(self, cache: ContextCache, gone: set[str]) -> None:
-        """Of whatever engine and behind all System segments, and what was computed over it, all within the border."""
+        """Of whatever engine and behind all System segments, and what was computed over it: all within the border; of
+        what was everybody's as if the last document had gone that had it.
+        """
         store, system = self._models.store, self._models.template.system().hash
         try:
+            if not cache.border:
+                known = identities_to_drop(self._library, self._models)
+                drop_chunks(self._models, {Identity(cache.model, system), *known}, gone)
+                drop_traces(self._models, gone)
+                return
             for chunk in gone:
                 store.drop_chunk(cache.model, system, chunk, cache.border, elsewhere=True)
             for key in store.seeing(gone) if gone else ():

@@ -151,17 +151,19 @@ class KvRemoval:
         self._done = set[str]()
 
     def drop(self, orphans: Iterable[str]) -> None:
-        """After the commit: what this leaves behind, the next ingest finds."""
-        chunks = self._without_contexts(orphans)
-        if not chunks:
+        """After the commit: what this leaves behind, the next ingest finds. What a context cache shares goes with that:
+        one that is there by now, since it may have ended, and have left that to the document, or been made meanwhile.
+        """
+        if not (chunks := set(orphans)):
             return
+        shared = self._shared.having(chunks)
         self._gone.update(chunks)
         with self._telling(chunks):
             if self._identities is None:
                 self._identities = identities_to_drop(self._library, self._models)
                 if self._identities:
                     self._identities |= self._recorded
-            drop_chunks(self._models, self._identities, chunks, self._collection)
+            drop_chunks(self._models, self._identities, chunks, self._collection, shared)
 
     def finish(self) -> set[str]:
         """What was computed over them goes too, and what a process has left that was killed before -> chunks that have
@@ -170,19 +172,11 @@ class KvRemoval:
         orphans = self._library.catalog.orphans
         left, lost = orphans.of(self._collection)
         self.drop(orphans.unused(left - self._gone))
-        gone, self._gone = self._without_contexts(orphans.unused(self._gone)), set()
+        gone, self._gone = orphans.unused(self._gone), set()
         with self._telling(left):
-            lost |= lose_traces(self._library, self._models, self._collection, gone)
+            lost |= lose_traces(self._library, self._models, self._collection, gone, self._shared.having(gone))
         self._done, self._kept = left - self._kept, set()
         return lost
-
-    def _without_contexts(self, hashes: Iterable[str]) -> set[str]:
-        """That of others goes with the context cache that shares it, one that is there now, behind the commit.
-
-        Since the ingest began one may have ended, which left it to the document, or been made.
-        """
-        gone = set(hashes)
-        return gone - self._shared.having(gone)
 
     def settle(self, again: Iterable[str]) -> None:
         """What went is gone, and these, which lost KV by it, have it again, or wait for it until they are used."""

@@ -17,6 +17,7 @@ from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.types import VariantKey
 
 AROUND = "collection-"  # with a uid: the border around a collection
+BROUGHT = "key-"  # with an id: the border of what a key brings itself, behind which no document stands
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,6 @@ class EverybodysContexts:
         self._known = {one: known for one, known in self._known.items() if one in there}
         self._known |= {one: frozenset(name for name, _ in chunks) for one, chunks in new.items()}
         return wanted.intersection(chain.from_iterable(self._known.values()))
-
-
-def without_contexts(library: Library, hashes: Iterable[str]) -> set[str]:
-    """Those of chunks that no collection has, whose KV no context cache shares: of others it goes with that."""
-    gone = set(hashes)
-    return gone - EverybodysContexts(library).having(gone)
 
 
 @dataclass(frozen=True)

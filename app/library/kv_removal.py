@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection as Hashes
 from collections.abc import Iterable
 from itertools import product
 
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.identities import Identity, known_identities
-from app.library.kv import AROUND, border_around, may_have_kv
+from app.library.kv import AROUND, BROUGHT, border_around, may_have_kv
 from app.models import Models
-from ragcache.address import group_of
+from ragcache.address import group_of, is_within
 from ragcache.errors import StoreError
 from ragcache.types import VariantKey
 
@@ -21,12 +22,17 @@ def identities_to_drop(library: Library, models: Models) -> set[Identity]:
 
 
 def drop_chunks(
-    models: Models, identities: Iterable[Identity], hashes: Iterable[str], last: Collection | None = None
+    models: Models,
+    identities: Iterable[Identity],
+    hashes: Iterable[str],
+    last: Collection | None = None,
+    shared: Hashes[str] = (),
 ) -> int:
     """Delete all KV of chunks that nobody has any more, this collection the `last`: everybody's, and that within the
     borders around it and all others, since they may have had the same chunk, or it another uid. Of every engine and
     System segment by the hash, also of those that nobody names any more, and of these `identities` also what a header
-    does not tell; returns how many variants went. Raises StoreError when it has tried all.
+    does not tell; returns how many variants went. Everybody's of those that a context cache has that is everybody's
+    (`shared`) goes with that. Raises StoreError when it has tried all.
     """
     chunks = list(hashes)
     if not chunks or not may_have_kv(models.settings):
@@ -35,6 +41,8 @@ def drop_chunks(
     drop, gone = models.store.drop_chunk, 0
     failed: StoreError | None = None
     for chunk, border in product(chunks, ("", border_around(last) if last else AROUND)):
+        if not border and chunk in shared:
+            continue
         try:
             group = group_of(border) if border else ""
             gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True, group=group)
@@ -46,24 +54,37 @@ def drop_chunks(
     return gone
 
 
-def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
-    """Delete what was computed over chunks that nobody has any more -> what went. It looks at all entries, so call it
-    for many chunks together. Raises StoreError.
+def drop_traces(models: Models, hashes: Iterable[str], shared: Hashes[str] = ()) -> list[VariantKey]:
+    """Delete what was computed over chunks that nobody has any more -> what went; of `shared` ones, which a context
+    cache has that is everybody's, what is not. It looks at all entries, so call it for many chunks together. Raises
+    StoreError.
     """
-    chunks = set(hashes)
-    return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
+    return [key for chunks, stay in _going(models, hashes, shared) for key in models.store.drop_seeing(chunks, stay)]
 
 
-def lose_traces(library: Library, models: Models, collection: Collection, hashes: Iterable[str]) -> set[str]:
+def lose_traces(
+    library: Library, models: Models, collection: Collection, hashes: Iterable[str], shared: Hashes[str] = ()
+) -> set[str]:
     """The same -> the chunks that lose KV by it, which the catalog remembers of the collection before they do."""
-    gone = set(hashes)
-    if not gone or not may_have_kv(models.settings):
-        return set()
-    lost = {key.chunk for key in models.store.seeing(gone)} - gone
+    gone, store = set(hashes), models.store
+    going = _going(models, gone, shared)
+    lost = {key.chunk for chunks, stay in going for key in store.seeing(chunks) if not is_within(key.border, stay)}
+    lost -= gone
     library.catalog.orphans.lose(collection, lost)
-    if more := {key.chunk for key in drop_traces(models, gone)} - gone - lost:  # that were written meanwhile
+    if more := {key.chunk for key in drop_traces(models, gone, shared)} - gone - lost:  # that were written meanwhile
         library.catalog.orphans.lose(collection, more)
     return lost | more
+
+
+def _going(models: Models, hashes: Iterable[str], shared: Hashes[str]) -> list[tuple[set[str], tuple[str, ...]]]:
+    """With the borders and groups within which traces of them stay. What a key has brought is its own: no document is
+    behind that, and it would lose what it has paid for by a text that somebody else has deleted.
+    """
+    if not may_have_kv(models.settings):
+        return []
+    own, chunks = group_of(BROUGHT), set(hashes)
+    both = (chunks.difference(shared), (own,)), (chunks.intersection(shared), ("", own))
+    return [(some, stay) for some, stay in both if some]
 
 
 def drop_prefixes(models: Models) -> None:

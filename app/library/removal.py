@@ -17,7 +17,7 @@ from app.errors import MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
 from app.library.identities import Identity
-from app.library.kv import without_contexts
+from app.library.kv import EverybodysContexts
 from app.library.kv_removal import drop_chunks, drop_prefixes, drop_traces, identities_to_drop
 from app.library.originals import SCHEME, Originals
 from app.library.pinning import unpin_collection
@@ -104,5 +104,6 @@ def _finished(
 def _drop(
     library: Library, models: Models, collection: Collection, orphans: set[str], identities: Iterable[Identity]
 ) -> int:
-    gone = without_contexts(library, orphans)
-    return drop_chunks(models, identities, gone, collection) + len(drop_traces(models, gone))
+    shared = EverybodysContexts(library).having(orphans)
+    dropped = drop_chunks(models, identities, orphans, collection, shared)
+    return dropped + len(drop_traces(models, orphans, shared))

@@ -13,7 +13,7 @@ from app.errors import NotFound
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import SCOPES, KeyLimits, Scope
-from app.library.kv import border_around
+from app.library.kv import BROUGHT, border_around
 from app.server.problems import RefusedRequest
 from ragcache.server_address import is_loopback
 
@@ -76,7 +76,7 @@ class Caller:
     @property
     def border(self) -> str:
         """Of what he brings himself."""
-        return f"key-{self.id}" if self.id else ""
+        return f"{BROUGHT}{self.id}" if self.id else ""
 
 
 async def caller_of(request: Request) -> Caller:

@@ -9,7 +9,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
-from ragcache.address import lead_address, prefix_name
+from ragcache.address import is_within, lead_address, prefix_name
 from ragcache.store.budgets import BudgetedTier, Resizable
 from ragcache.store.findings import Fetched, Flaw, TierStats
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
@@ -191,10 +191,12 @@ class KVStore(Resizable):
         as their lineages tell, and those whose lineages do not tell all. It looks at a few names of every entry.
         """
 
-    def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
-        """Delete what any of these chunks had a part in, and leave their own variants -> what went."""
+    def drop_seeing(self, chunks: Collection[str], stay: Collection[str] = ()) -> list[VariantKey]:
+        """Delete what any of these chunks had a part in, and leave their own variants -> what went. What is within the
+        borders and groups that `stay` does not.
+        """
         self.end_era()
-        return [key for key in self.seeing(chunks) if self.delete(key)]
+        return [key for key in self.seeing(chunks) if not is_within(key.border, stay) and self.delete(key)]
 
     def drop_prefixes(self) -> None:
         """Delete all exact prefixes, of whatever engine."""

@@ -10,6 +10,7 @@ import pytest
 from app.cachecare import bucket_tier, prune
 from app.cachecare.eviction import evict
 from app.cachecare.warming import warm
+from app.chat.contexts import ContextRequest, Contexts
 from app.cli import doctor
 from app.cli.findings import examine
 from app.compose import opened
@@ -129,6 +130,24 @@ def test_a_document_that_is_deleted_leaves_the_bucket(machine: Machine, tmp_path
     assert isinstance(other[1].store, SharedStore)
     assert not any(other[1].store.variants(family) for family in _families(other[1], gone))
     assert any(other[1].store.variants(family) for family in _families(one[1], {_system(one[1])}, system=""))
+
+
+def test_a_text_that_a_context_cache_has_had_last_leaves_the_bucket(machine: Machine, tmp_path: Path) -> None:
+    """With what another machine has computed over it."""
+    one, (library, models) = machine("one"), machine("other")
+    text, over = "The bell rang at noon.", "Nobody heard it."
+    caches, collection = Contexts(library, models), fill(library, models, books={"/a.txt": [text]})
+    made, template = caches.create(ContextRequest([text])), one[1].template
+    assert len(list(one[1].cache.ingest(template.system(), [template.chunk(text), template.chunk(over)]))) == 2
+    settled(one[1])
+    settled(models)
+    assert objects(tmp_path) == 3, "the System segment's, the text's, and what was computed over it"
+    remove_documents(library, models, collection, [one.id for one in library.catalog.documents.all(collection)])
+    settled(models)
+    assert objects(tmp_path) == 3, "the cache has the text"
+    caches.expire(made.id)
+    settled(models)
+    assert objects(tmp_path) == 1
 
 
 def test_what_is_evicted_leaves_the_bucket(machine: Machine, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from ragcache.address import group_of
+from ragcache.address import group_of, is_within
 from ragcache.store.remote.folder_file import FolderFile
 from ragcache.store.remote.health import ALL_LOCKED
 from ragcache.store.remote.jitter import jittered
@@ -65,7 +65,7 @@ class Kind(StrEnum):
 class RemoteTask:
     kind: Kind
     # UPLOAD: engine, family, digest; DELETE: so too, of whatever engine; FAMILY: it, digests that stay;
-    # CHUNK: border or group, chunk; …
+    # CHUNK: border or group, chunk; TRACES: text, borders and groups that stay
     told: tuple[str, ...]
     number: int = 0
     tries: int = 0  # before this one; what was claimed counts, whether its end was told or not
@@ -78,14 +78,14 @@ class RemoteTask:
 
     @property
     def name(self) -> str:
-        """An upload and the deletion of one entry take each other's place, and so do deletions of one family, whatever
-        stays of it.
+        """An upload and the deletion of one entry take each other's place, and so do deletions of one family, and of a
+        text's traces, whatever stays of it.
         """
         if self.kept_as:
             return self.kept_as
         if self.kind in (Kind.UPLOAD, Kind.DELETE):
             return self.told[-1]
-        return " ".join((self.kind, *(self.told[:1] if self.kind is Kind.FAMILY else self.told)))
+        return " ".join((self.kind, *(self.told[:1] if self.kind in (Kind.FAMILY, Kind.TRACES) else self.told)))
 
 
 def entry_task(kind: Kind, key: VariantKey) -> RemoteTask:
@@ -109,9 +109,17 @@ class Journal(FolderFile):
             waiting = "SELECT count(*) FROM tasks WHERE bucket = ? AND kind = 'upload'"
             ((held,),) = connection.execute(waiting, (self._bucket,))
             kept = [task for task in wanted if task.kind is not Kind.UPLOAD or (held := held + 1) <= MOST_WAITING]
+            kept = [self._with_waiting(connection, task) if task.kind is Kind.TRACES else task for task in kept]
             rows = ((task.name, task.kind, json.dumps(task.told), number + one) for one, task in enumerate(kept))
             connection.executemany(_ADD, ((self._bucket, *row) for row in rows))
         return len(kept) == len(wanted)
+
+    def _with_waiting(self, connection: sqlite3.Connection, task: RemoteTask) -> RemoteTask:
+        """And what was to go before: what stays by both."""
+        told = "SELECT told FROM tasks WHERE bucket = ? AND name = ?"
+        for (before,) in connection.execute(told, (self._bucket, task.name)):
+            task = replace(task, told=(task.told[0], *(one for one in task.told[1:] if one in json.loads(before)[1:])))
+        return task
 
     def take(self, kinds: Collection[Kind], most: int, *, hopeless: bool = False) -> list[RemoteTask]:
         """Claim those that are due, the oldest first. `hopeless`: of deletions that fail and fail, and of no others:
@@ -235,4 +243,8 @@ class Journal(FolderFile):
                 f"SELECT kind, told FROM tasks WHERE bucket = ? AND kind != ? AND number > ? AND name IN ({marks})",
                 (self._bucket, Kind.UPLOAD, since, *names),
             ).fetchall()
-        return any(kind != Kind.FAMILY or key.digest not in json.loads(told)[1:] for kind, told in found)
+        stay = ((kind, json.loads(told)[1:]) for kind, told in found)
+        return not all(
+            (kind == Kind.FAMILY and key.digest in those) or (kind == Kind.TRACES and is_within(key.border, those))
+            for kind, those in stay
+        )

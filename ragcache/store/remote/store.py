@@ -234,10 +234,10 @@ class SharedStore(StoreOver):
         found = ((info.key.digest, stay) for one, stay in families.items() for info in self._inner.variants(one))
         self._record.forget([*(one for one, stay in found if one not in stay), *(key.digest for key in others)])
 
-    def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+    def drop_seeing(self, chunks: Collection[str], stay: Collection[str] = ()) -> list[VariantKey]:
         """What went here: the bucket is told, and not waited for."""
-        with self._dropping(*(RemoteTask(Kind.TRACES, (chunk,)) for chunk in chunks)):
-            gone = self._inner.drop_seeing(chunks)
+        with self._dropping(*(RemoteTask(Kind.TRACES, (chunk, *sorted(stay))) for chunk in chunks)):
+            gone = self._inner.drop_seeing(chunks, stay)
         self._record.forget(key.digest for key in gone)
         return gone
 

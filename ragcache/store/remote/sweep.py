@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragcache.address import group_of
+from ragcache.address import group_of, is_within
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, UnreadableObject
 from ragcache.store.eviction import Evictable, EvictionOrder
 from ragcache.store.eviction.victims import first_of
@@ -44,7 +44,8 @@ class Sweep:
 
     def __init__(self, tasks: Sequence[RemoteTask]):
         self._chunks = {task.told: task.number for task in tasks if task.kind is Kind.CHUNK}
-        self._traces = {task.told[0]: task.number for task in tasks if task.kind is Kind.TRACES}
+        # Of each text, the task and what stays.
+        self._traces = {task.told[0]: (task.number, task.told[1:]) for task in tasks if task.kind is Kind.TRACES}
         self._last = max((task.number for task in tasks), default=0)
         self.denied = list[RemoteTask]()
         self._suspects = Suspicion({chunk for *_, chunk in self._chunks} | self._traces.keys())
@@ -97,7 +98,8 @@ class Sweep:
     def _named_by(self, fields: dict[str, Any]) -> int | None:
         key, (seen, whole) = key_of(fields), seen_of(fields)
         parts = self._traces.keys() & seen if whole else self._traces
-        numbers = [self._traces[text] for text in parts]
+        traces = (self._traces[text] for text in parts)
+        numbers = [number for number, stay in traces if not is_within(key.border, stay)]
         if key.system:
             wanted = ((one, key.chunk) for one in (key.border, group_of(key.border)))
             numbers += [self._chunks[told] for told in wanted if told in self._chunks]

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from app.cachecare import prune, take_census
+from app.chat.contexts import ContextRequest, Contexts
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.kv import border_around
 from app.library.removal import remove_collection, remove_documents
 from app.models import Models
+from ragcache.store.folder import CacheFolder
 from ragcache.types import System
 from tests.app.library.shelves import DIMENSION, files, fill
 
@@ -86,3 +88,38 @@ def test_pruning_takes_what_serves_nobody_within_a_border(library: Library, mode
     assert prune(library, models, dry=True).unreferenced.entries == len(dead)
     assert prune(library, models).unreferenced.entries == len(dead)
     assert files(library) == live
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_text_that_a_cache_of_everybodys_shares_goes_from_the_borders_around_collections(
+    library: Library, models: Models, whole: bool
+) -> None:
+    """With what was computed over it there; what is everybody's goes with the cache, and all of it from the borders."""
+    collection, caches = fill(library, models, books=BOOK), Contexts(library, models)
+    captured(models, "", OTHER)
+    made, border = caches.create(ContextRequest([TEXT])), border_around(collection)
+    stays, gone = captured(models, "", TEXT, OTHER), captured(models, border, TEXT, OTHER)
+    assert remove(library, models, collection, whole) == len(gone) == 2
+    assert files(library).issuperset(stays) and not files(library).intersection(gone)
+    assert library.catalog.orphans.of(collection) == (set(), set())
+    late = captured(models, border, TEXT, OTHER)
+    caches.expire(made.id)
+    assert not files(library).intersection([*stays, *late])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_text_that_goes_takes_nothing_of_what_a_key_has_brought(
+    library: Library, models: Models, whole: bool
+) -> None:
+    """Pinned as it is: its next prompt would tell it that somebody had that text."""
+    collection, caches = fill(library, models, books=BOOK, kv=True), Contexts(library, models)
+    over = captured(models, "", TEXT, OTHER)[1]
+    made = caches.create(ContextRequest([TEXT, OTHER], pinned=True), "ann", "key-ann")
+    folder = CacheFolder(library.settings.kv_folder)
+    pinned = {item.path.stem for item in folder.items() if item.pinned}
+    assert len(pinned) == 3 and over not in pinned
+    remove(library, models, collection, whole)
+    assert over not in files(library)
+    assert {item.path.stem for item in folder.items() if item.pinned} == pinned <= files(library)
+    caches.expire(made.id, "ann")
+    assert not any(item.pinned for item in folder.items())
