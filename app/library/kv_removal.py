@@ -66,8 +66,11 @@ def lose_traces(
     library: Library, models: Models, collection: Collection, hashes: Iterable[str], shared: Hashes[str] = ()
 ) -> set[str]:
     """The same -> the chunks that lose KV by it, which the catalog remembers of the collection before they do."""
-    gone, store = set(hashes), models.store
+    gone = set(hashes)
     going = _going(models, gone, shared)
+    if not going:  # the store need not be opened
+        return set()
+    store = models.store
     lost = {key.chunk for chunks, stay in going for key in store.seeing(chunks) if not is_within(key.border, stay)}
     lost -= gone
     library.catalog.orphans.lose(collection, lost)

@@ -49,12 +49,13 @@ def service(settings: Settings) -> Service:
 
 @pytest.fixture
 def admin(service: Service) -> Iterator[httpx2.Client]:
-    """Of a server that has answered each of two questions twice."""
+    """Of a server that has answered each of two questions twice, and kept what the answers lacked."""
     with serving(service) as client:
         assert client.post("/v1/collections", json={"name": "harbour"}).status_code == 201
         assert sent(client, "lighthouse.md", read_samples()["lighthouse.md"], "harbour")["state"] == "done"
         for question in 2 * ("Who designed it?", "When was it lit?"):
             ask(client, question)
+        service.pipeline.settle()
         yield client
 
 
