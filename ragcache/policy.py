@@ -8,6 +8,7 @@ prefill first.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Literal
 
 from ragcache.linking.base import Linker
@@ -34,6 +35,8 @@ class Terms:
     step_seconds: float = 0.0  # that one of them takes, since others decode in it
     overlaps: bool = False  # the front is computed while the back is loaded
     focuses: bool = False  # by a probe, where the linker has a focus
+    slice_tokens: int | None = None  # most of what is repaired in one such step; None: all of it
+    apart: bool = False  # what is repaired takes passes of its own, which the question does not share
 
 
 def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = None) -> Plan:
@@ -116,7 +119,18 @@ def _load_seconds(chunk: PlannedChunk, rates: Rates) -> float:
 
 def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:
     loads = sum(_load_seconds(chunk, rates) for chunk in plan.chunks)
-    return rates.seconds(_linked(plan, linker, rates, terms)) + loads + terms.steps * terms.step_seconds
+    repaired = _repaired(plan, linker, rates, terms)
+    slices = 1 if terms.slice_tokens is None else max(1, ceil(repaired / terms.slice_tokens))
+    work = _linked(plan, linker, rates, terms)
+    if terms.apart and repaired:
+        work += Work(passes=slices)
+    return rates.seconds(work) + loads + (terms.steps + slices - 1) * terms.step_seconds
+
+
+def _repaired(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:
+    """Tokens, by what this linker has computed again so far."""
+    changed = (chunk.span for chunk in plan.cached if not chunk.candidates[0].unchanged)
+    return rates.link_share(linker.choosing) * sum(max(0, span.end - max(span.start, terms.known)) for span in changed)
 
 
 def first_pass(plan: Plan, linker: Linker, rates: Rates) -> Work:

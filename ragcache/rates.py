@@ -132,11 +132,12 @@ class Rates:
             off = min(1.0, abs(seconds / predicted - 1.0))
             self._spread = (SPREAD_KEPT * self._spread**2 + (1 - SPREAD_KEPT) * off**2) ** 0.5
 
-    def seconds(self, work: Work) -> float:
-        """That this would take."""
+    def seconds(self, work: Work, *, fresh: bool = True) -> float:
+        """That this would take. Not `fresh`: by what was learnt before the last measurements, at no cost."""
         with self._lock:
-            self._learn()
-            return self._predicted(work)
+            if fresh:
+                self._learn()
+            return self._predicted(work, stale=0 if fresh else MOST_OBSERVED)
 
     @property
     def settled(self) -> bool:

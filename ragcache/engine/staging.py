@@ -40,6 +40,7 @@ class Stage:
         """The same block, on the device."""
         if block.k.device.type == self._device.type:
             return block
+        self._sweep()
         both = joined(block.k, block.v)
         if both is not None and both.is_pinned():
             k, v = self._flown(both).unbind(1)
@@ -51,9 +52,13 @@ class Stage:
         (landed := torch.cuda.Event()).record(torch.cuda.current_stream(self._device))
         with self._lock:
             self._flying.append((landed, pinned))
+        return sent
+
+    def _sweep(self) -> None:
+        """Give back what has landed, or nothing could be read into pinned memory any more once that is full."""
+        with self._lock:
             while self._flying and self._flying[0][0].query():
                 self._flying.popleft()
-        return sent
 
     def _sent(self, part: torch.Tensor) -> torch.Tensor:
         if part.is_contiguous() and part.is_pinned():

@@ -10,8 +10,9 @@ from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.loader import Block
 from ragcache.rates import Rates, Work
+from ragcache.types import Span
 
-GAUGED = (1, 256, 2048)  # rows of passes
+MANY, DEEP = 2048, 8192  # rows of a pass, and positions before its end
 PLACED = 256  # tokens, of cached chunks
 CLOSE = 0.25  # of a measurement: how far off a prediction may be
 TURNS = 12  # at most; the first readies the kernels, and rates do not believe one measurement alone
@@ -22,12 +23,12 @@ def gauge(engine: TorchEngine, rates: Rates) -> None:
     the other: both take as long as it takes to launch them, until there are many rows, and who knows only the passes of
     a link takes a prefill for far dearer than it is. It takes some tenths of a second there.
     """
-    counts = [count for count in GAUGED if count <= engine.spec.max_tokens] or [1]
-    buffer, spec = engine.buffer(max(counts), apart=True), engine.spec
-    kv = torch.zeros((2, spec.layers, spec.kv_heads, min(PLACED, max(counts)), spec.head_dim), dtype=spec.dtype)
+    spec, deep = engine.spec, min(DEEP, engine.spec.max_tokens)
+    passes, buffer = gauged(min(MANY, deep), deep), engine.buffer(deep, apart=True)
+    kv = torch.zeros((2, spec.layers, spec.kv_heads, min(PLACED, deep), spec.head_dim), dtype=spec.dtype)
     block = Block(0, 0, kv[0], kv[1])
     for turn in range(TURNS):
-        told = [(Work.of_rows(0, count) + Work(passes=1), _computed(engine, buffer, count)) for count in counts]
+        told = [(of_pass(rows), _computed(engine, buffer, rows)) for rows in passes]
         told.append((Work(placed=len(block.k[0, 0])), _placed(engine, buffer, block)))
         if not turn:
             continue
@@ -37,10 +38,26 @@ def gauge(engine: TorchEngine, rates: Rates) -> None:
             return
 
 
-def _computed(engine: TorchEngine, buffer: KVBuffer, count: int) -> float:
+def gauged(most: int, deep: int) -> list[Span]:
+    """Passes of so many rows at most and over so many positions, that tell rates apart: one row, many, as many as there
+    can be, and many behind others. Without the last two all that a long pass takes more than a short one, which is
+    bound by its weights, would be put down to what rows attend to, and a prefill of four times the length taken for
+    several times as dear as it is.
+    """
+    many = min(MANY, most)
+    return sorted(
+        {Span(0, 1), Span(0, many), Span(0, most), Span(deep - many, deep)}, key=lambda one: (one.end, one.start)
+    )
+
+
+def of_pass(rows: Span) -> Work:
+    return Work.of_rows(rows.start, rows.end) + Work(passes=1)
+
+
+def _computed(engine: TorchEngine, buffer: KVBuffer, rows: Span) -> float:
     engine.synchronize()
     started = perf_counter()
-    engine.compute([0] * count, range(count), buffer)
+    engine.compute([0] * len(rows), range(rows.start, rows.end), buffer)
     engine.synchronize()
     return perf_counter() - started
 

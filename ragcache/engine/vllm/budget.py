@@ -22,7 +22,8 @@ class LinkSettings:
     """How requests are linked, as whoever starts vLLM decides."""
 
     linker: str = "auto"  # of requests that name none
-    step_tokens: int = 32  # of all prompts, computed per step while others run: their next token waits
+    # Of all prompts, computed per step while others run, whose next token waits; None: what takes as long as a pass.
+    step_tokens: int | None = None
     least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
     load_timeout_s: float = 5.0  # of reading, from when it begins; then what is not read is computed
     loader: LoaderName = "cake"  # layerwise: upper layers come while a prompt that is alone is computed over
@@ -57,11 +58,6 @@ class LinkSettings:
     def meets(self) -> bool:
         """The front is computed while the rest is loaded."""
         return self.loader == "cake"
-
-    def tokens(self, budget: Budget) -> int:
-        """Of prompts, in a step."""
-        left = min(budget.left, self.step_tokens - budget.prefill) if budget.busy else budget.left
-        return max(left, self.least_tokens)
 
 
 class Rooms:

@@ -105,7 +105,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         model that linking would serve wrongly.
         """
         check_spans(self.worker.spans)
-        if not current_platform.is_cpu():  # where a pass of few rows tells nothing of one of many
+        if self.worker.spans.device.type == "cuda":  # where a pass of few rows tells nothing of one of many
             self.worker.clock.add(gauge(self.worker.spans))
 
     @property

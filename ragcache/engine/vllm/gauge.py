@@ -10,7 +10,7 @@ from time import perf_counter
 import torch
 
 from ragcache.engine.resources import synchronize
-from ragcache.engine.torch.gauge import GAUGED, PLACED
+from ragcache.engine.torch.gauge import DEEP, PLACED, gauged, of_pass
 from ragcache.engine.vllm.orders import Measured, PromptRows
 from ragcache.engine.vllm.selfcheck import free_blocks, random_ids
 from ragcache.engine.vllm.spans import SpanRunner
@@ -19,18 +19,19 @@ from ragcache.loader import Block
 from ragcache.rates import Work
 
 logger = logging.getLogger(__name__)
-TURNS = 5  # that count, behind one that readies the kernels. Of every rank as many: they run the same passes
+TURNS = 12  # that count, behind one that readies the kernels. Of every rank as many: they run the same passes
 
 
 def gauge(spans: SpanRunner) -> list[Measured]:
     """Of all blocks of the paged cache nobody has any yet, and what is left in them nobody reads. Nothing where there
     are none, or a pass fails: then what requests take tells it.
     """
-    most = _most(spans)
-    if most < 1:
+    deep = _deep(spans)
+    if deep < 1:
         return []
+    most = min(int(spans.config.scheduler_config.max_num_batched_tokens), deep)
     try:
-        told = [list(_turn(spans, most)) for _ in range(1 + TURNS)]
+        told = [list(_turn(spans, most, deep)) for _ in range(1 + TURNS)]
     except FAULTS as error:
         if spans.ranks > 1:
             raise  # the others wait in the middle of this pass
@@ -39,21 +40,20 @@ def gauge(spans: SpanRunner) -> list[Measured]:
     return [one for turn in told[1:] for one in turn]
 
 
-def _turn(spans: SpanRunner, most: int) -> Iterator[Measured]:
-    for count in [count for count in GAUGED if count <= most]:
-        rows = PromptRows(random_ids(spans, count), tuple(range(count)), free_blocks(spans, count))
-        work = Work.of_rows(0, count) + Work(passes=1)
-        yield Measured(work, _seconds(spans, partial(spans.compute, [rows])))
+def _turn(spans: SpanRunner, most: int, deep: int) -> Iterator[Measured]:
+    for own in gauged(most, deep):
+        rows = PromptRows(random_ids(spans, len(own)), tuple(range(own.start, own.end)), free_blocks(spans, own.end))
+        yield Measured(of_pass(own), _seconds(spans, partial(spans.compute, [rows])))
     count = min(PLACED, most)
     kv = torch.zeros((2, *_shape(spans, count)), dtype=spans.config.model_config.dtype)
     yield Measured(Work(placed=count), _seconds(spans, partial(_place, spans, Block(0, 0, kv[0], kv[1]))))
 
 
-def _most(spans: SpanRunner) -> int:
-    """Positions that a pass can have here."""
+def _deep(spans: SpanRunner) -> int:
+    """Positions that a prompt can have here."""
     config = spans.config
     room = (int(config.cache_config.num_gpu_blocks or 1) - 1) * spans.block_size
-    return int(min(config.scheduler_config.max_num_batched_tokens, config.model_config.max_model_len, room))
+    return int(min(DEEP, config.model_config.max_model_len, room))
 
 
 def _shape(spans: SpanRunner, count: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
-from ragcache.engine.vllm.budget import Budget, Capturing, Forward, LinkSettings, Rooms, StepWork, order
+from ragcache.engine.vllm.budget import Budget, Capturing, LinkSettings, Rooms, StepWork, order
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob, any_linked, any_loading
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
@@ -43,16 +43,16 @@ class LinkScheduler:
         layers: int,
         token_bytes: int,
         pass_tokens: int = 2048,
+        gpu: bool = False,
         clock: Callable[[], float] = perf_counter,
     ):
         """`token_bytes`: K and V of one token on one rank. `pass_tokens`: most that one forward takes."""
-        self.store = store
+        self.store, self._clock = store, clock
         self.exchanges: Container[str] = ()  # of an engine in this process: what it captures goes there
         self.outcomes, self.own = Outcomes(), OwnTime()
         self._fingerprint, self._settings, self._ranks, self._layers = fingerprint, settings, ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
-        self._clock = clock
-        self.pace = Pace(pass_tokens, layers, always=settings.always, meets=settings.meets, clock=clock)
+        self.pace = Pace(settings, pass_tokens, layers, gpu=gpu, clock=clock)
         self._leaders, self._waiting, self._capturing = Leaders(), WaitingPrompts(), Capturing()
         self._plans = Plans(DiskThreads(PLANNERS, "ragcache-plan", settings.load_timeout_s, clock))
         self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
@@ -221,7 +221,7 @@ class LinkScheduler:
         for request in [request for request in scheduled if request in self._tails]:
             work.compute.append(self._tails.pop(request))
             self._leaders.done(request)
-        most = Forward(self._settings.tokens(budget), budget.spans, max(budget.left, self._settings.least_tokens))
+        most = self.pace.forward(budget)
         left, later = most.without(work.compute), most.without(self._tails.values())
         others = not self._rooms.short(self._jobs) and (budget.busy or self._plans or any_linked(self._jobs.values()))
         for job in tuple(self._jobs.values()):

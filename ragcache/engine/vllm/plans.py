@@ -4,6 +4,7 @@ of this engine take, as measured while it serves.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from copy import copy
@@ -12,7 +13,7 @@ from time import perf_counter
 
 from ragcache.engine import Forecast
 from ragcache.engine.vllm.block_names import PromptNames, link_name
-from ragcache.engine.vllm.budget import Budget
+from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings
 from ragcache.engine.vllm.jobs import NamedLinkage, RequestJob
 from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
@@ -32,7 +33,9 @@ from ragcache.store.base import KVStore
 LOAD_STEPS = 2  # in which a request's pieces are ordered and placed
 PROBE_STEPS = 1  # more, where the linker asks what the question reads
 STEP_S = 0.001  # that a step takes in which nobody computes
+AMID = 1024  # where a row stands, in the mean
 PLANNERS = 4  # threads: one waits for a bucket while another plans
+HEARD_S = 1.0  # that the first requests wait at most for what was measured before them
 WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
 
 
@@ -41,13 +44,41 @@ class Pace:
     while the scheduler's thread writes.
     """
 
-    def __init__(self, pass_tokens: int, layers: int, *, always: bool, meets: bool = True, clock: Clock = perf_counter):
-        """`always`: link whatever is cached, without a thought for the time. `meets`: the front is computed while the
-        rest is loaded; else the lower layers of all, while the upper ones are.
+    def __init__(
+        self,
+        settings: LinkSettings,
+        pass_tokens: int,
+        layers: int,
+        *,
+        gpu: bool = False,
+        clock: Clock = perf_counter,
+    ):
+        """`gpu`: rows of ours never join a forward of vLLM's, what a worker's clock sees is their launching, and passes
+        were measured before any request, of which the first answers tell.
         """
-        self.rates, self._meets, self._clock = Rates(), meets, clock
-        self._pass_tokens, self._layers, self._always = pass_tokens, layers, always
+        self.rates, self._settings, self._gpu, self._clock = Rates(), settings, gpu, clock
+        self._pass_tokens, self._layers = pass_tokens, layers
         self._ordinary = Work()  # of the last step in which others did no more than decode
+        self._heard = threading.Event()
+        if not gpu or settings.always:
+            self._heard.set()
+
+    def forward(self, budget: Budget) -> Forward:
+        """What one takes of ours in this step."""
+        least = self._settings.least_tokens
+        tokens = min(budget.left, self._beside - budget.prefill) if budget.busy else budget.left
+        return Forward(max(tokens, least), budget.spans, max(budget.left, least))
+
+    @property
+    def _beside(self) -> int:
+        """Tokens of prompts in a step that others decode in: as many as take so long to compute as it takes to read the
+        weights for them, so that others wait about twice as long. On a processor these are few, on a GPU many.
+        """
+        if self._settings.step_tokens is not None:
+            return self._settings.step_tokens
+        works = (Work(passes=1), Work(rows=1, attended=AMID))
+        a_pass, row = (self.rates.seconds(work, fresh=False) for work in works)
+        return self._pass_tokens if a_pass >= self._pass_tokens * row else int(a_pass / row)
 
     def ordered(self, budget: Budget, orders: Orders) -> Orders:
         """The orders of a step with what is computed in it, so that the worker can say how long that took."""
@@ -59,7 +90,8 @@ class Pace:
         return replace(orders, work=ordinary + self._own(ordinary, orders))
 
     def _own(self, ordinary: Work, orders: Orders) -> Work:
-        work = Work(passes=1.0 if ordinary.rows or orders.compute else 0.0)
+        theirs, ours = bool(ordinary.rows), bool(orders.compute)
+        work = Work(passes=float(theirs + ours if self._gpu else theirs or ours))
         for one in orders.compute:
             work += _rows(one.rows)
         for probe in orders.probe:
@@ -69,23 +101,30 @@ class Pace:
     def measured(self, answers: Iterable[Measured]) -> None:
         for one in answers:
             self.rates.observe(one.work, one.seconds)
+        self._heard.set()
+
+    def hear(self, seconds: float) -> None:
+        """Wait until that is known which was measured before any request."""
+        self._heard.wait(seconds)
 
     def linked(self, job: LinkJob, ranks: int) -> None:
         """A request's KV is complete: what placing it took, and how much of it was computed again. The report has the
         seconds of all ranks together.
         """
-        self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
+        if not self._gpu:
+            self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
         self.rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
 
     def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
         """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
-        if self._always:
+        if self._settings.always:
             return plan
         steps = LOAD_STEPS + (PROBE_STEPS if probes(linker, len(plan.cached)) else 0)
-        step = STEP_S
+        terms = Terms(known, self._pass_tokens, steps, STEP_S, focuses=True, apart=self._gpu)
+        terms = replace(terms, overlaps=self._settings.meets and known <= exact)
         if self._ordinary.rows:
-            step += self.rates.seconds(self._ordinary + Work(passes=1))
-        terms = Terms(known, self._pass_tokens, steps, step, overlaps=self._meets and known <= exact, focuses=True)
+            step = STEP_S + self.rates.seconds(self._ordinary + Work(passes=1))
+            terms = replace(terms, step_seconds=step, slice_tokens=max(self._beside, self._settings.least_tokens))
         return worthwhile(plan, linker, self.rates, terms)
 
     def forecast(self, plan: Plan, linker: Linker) -> Forecast:
@@ -106,13 +145,13 @@ class Pace:
         """Where its two ends meet, None where all is linked that is cached; and the seconds in which upper layers may
         come late, which others who are there would wait for.
         """
-        if self._meets:
+        if self._settings.meets:
             return self.meeting(job.pieces), 0.0
         plan, linker = job.linkage.plan, job.linkage.linker
         return None, self.rates.seconds(first_pass(plan, linker, self.rates)) if alone else 0.0
 
     def meeting(self, pieces: Sequence[SegmentPiece]) -> Approach | None:
-        return None if self._always else Approach(pieces, self.rates, self._seconds_ahead, self._clock)
+        return None if self._settings.always else Approach(pieces, self.rates, self._seconds_ahead, self._clock)
 
     def _seconds_ahead(self, rows: Positions, tokens: int) -> float:
         """In steps in which others decode, as long as they do."""
@@ -122,7 +161,7 @@ class Pace:
 
     def judged(self, linkage: NamedLinkage, known: int) -> NamedLinkage | None:
         """Again, now that it is known what vLLM has of the prompt already; None where a link would be no sooner."""
-        if self._always or linkage.always or linkage.known == known:
+        if self._settings.always or linkage.always or linkage.known == known:
             return linkage
         plan = self.worthwhile(linkage.plan, linkage.linker, known, linkage.exact)
         return replace(linkage, plan=plan, known=known) if plan.cached else None
@@ -139,6 +178,8 @@ def plan_linkage(
     of another form. `others`: KV behind other System segments serves too.
     """
     found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all, others=others)
+    if not asked.always:
+        pace.hear(HEARD_S)
     plan = found if asked.always else pace.worthwhile(found, asked.linker)
     system = first_address(plan, fingerprint)
     if not plan.cached:

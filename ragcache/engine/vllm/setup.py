@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from vllm.platforms import current_platform
+
 from ragcache.engine.fingerprint import (
     INDEX,
     IRRELEVANT,
@@ -85,6 +87,7 @@ class Setup:
             layers=self.layers,
             token_bytes=self.token_bytes,
             pass_tokens=int(self.vllm_config.scheduler_config.max_num_batched_tokens),
+            gpu=current_platform.is_cuda_alike(),
         )
 
     @property

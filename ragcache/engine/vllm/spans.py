@@ -23,6 +23,7 @@ from ragcache.engine.resources import Memory
 from ragcache.engine.staging import Stage
 from ragcache.engine.torch.attention import reduced
 from ragcache.engine.torch.decoder import KVBuffer
+from ragcache.engine.vllm.attention_group import kernel_block_size, own_group
 from ragcache.engine.vllm.checks import only_group
 from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, KeyRooms, joined, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
@@ -44,12 +45,12 @@ class SpanRunner:
         self._memory = Memory()
         self.device = torch.device(runner.device)
         self._stage = Stage(self.device)
-        self._group = only_group(runner)
+        self._group = own_group(only_group(runner), vllm_config, self.device, kernel_block_size(runner))
         layers = vllm_config.compilation_config.static_forward_context
         names = sorted(self._group.layer_names, key=extract_layer_index)
         self.layers = [layers[name] for name in names]
         self.block_size = int(self._group.kv_cache_spec.block_size)
-        self._kernel_blocks = self.block_size // _kernel_block_size(runner, self.block_size)
+        self._kernel_blocks = self.block_size // (kernel_block_size(runner) or self.block_size)
         model = vllm_config.model_config
         self.rope = Rope.from_config(model.hf_text_config, self.device, int(model.max_model_len))
 
@@ -290,9 +291,3 @@ class SpanRunner:
         rows = torch.empty_like(hidden)
         rows[torch.tensor(batch.order, device=self.device)] = hidden
         return list(rows.split([len(prompt.ids) for prompt in prompts]))
-
-
-def _kernel_block_size(runner: Any, block_size: int) -> int:
-    """Model runners V1 and V2 keep it under two names."""
-    sizes = getattr(runner, "kernel_block_sizes", None) or getattr(runner, "_kernel_block_sizes", None)
-    return int(sizes[0]) if sizes else block_size

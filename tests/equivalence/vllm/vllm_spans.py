@@ -11,14 +11,14 @@ import torch
 from vllm.forward_context import get_forward_context
 
 from ragcache.engine.torch.attention import READ_BYTES
-from ragcache.engine.torch.gauge import GAUGED, PLACED
+from ragcache.engine.torch.gauge import DEEP, PLACED, gauged, of_pass
 from ragcache.engine.vllm.gauge import TURNS, gauge
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.spans import Batch, SpanRunner
 from ragcache.engine.vllm.taps import QuestionReader
 from ragcache.linking.base import READ_TOKENS
 from ragcache.loader import Block
-from ragcache.rates import Rates
+from ragcache.rates import Rates, Work
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.peak import peak_bytes
 from tests.tiny import assert_close, draw, stock, unrotated
@@ -129,10 +129,10 @@ def test_what_the_question_reads_in_some_layers(
 
 def test_what_is_measured_before_any_request_foretells_a_pass(pair: Pair, spans: SpanRunner) -> None:
     told = gauge(spans)
-    rows = [count for count in GAUGED if count <= pair.engine.spec.max_tokens]
-    placed = min(PLACED, pair.engine.spec.max_tokens)
-    once = [(1, count, 0) for count in rows] + [(0, 0, placed)]
-    assert [(one.work.passes, one.work.rows, one.work.placed) for one in told] == once * TURNS
+    deep = min(DEEP, pair.engine.spec.max_tokens)
+    most = min(deep, int(spans.config.scheduler_config.max_num_batched_tokens))
+    once = [*map(of_pass, gauged(most, deep)), Work(placed=min(PLACED, most))]
+    assert [one.work for one in told] == once * TURNS
     rates, before = Rates(), Rates()
     for one in told:
         rates.observe(one.work, one.seconds)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ragcache.engine.torch.gauge import GAUGED, PLACED, TURNS, gauge
+import pytest
+
+from ragcache.engine.torch.gauge import DEEP, MANY, PLACED, TURNS, gauge, gauged, of_pass
 from ragcache.rates import Rates, Work
+from ragcache.types import Span
 from tests.tiny import Tiny
 
 
@@ -21,11 +24,40 @@ class Watched(Rates):
 def test_passes_of_few_and_of_many_rows_are_measured(tiny: Tiny) -> None:
     rates, before = Watched(), Rates()
     gauge(tiny.engine, rates)
-    rows = [count for count in GAUGED if count <= tiny.engine.spec.max_tokens]
-    placed = min(PLACED, rows[-1])
-    turns = len(rates.seen) // (len(rows) + 1)
-    once = [(1, count, 0) for count in rows] + [(0, 0, placed)]
-    assert [(work.passes, work.rows, work.placed) for work in rates.seen] == once * turns
+    deep = min(DEEP, tiny.engine.spec.max_tokens)
+    passes, placed = gauged(min(MANY, deep), deep), min(PLACED, deep)
+    turns = len(rates.seen) // (len(passes) + 1)
+    assert rates.seen == [*map(of_pass, passes), Work(placed=placed)] * turns
     assert 1 <= turns < TURNS
-    for work in (Work.of_rows(0, rows[-1]), Work(placed=placed)):
+    for work in (Work.of_rows(0, len(passes[-1])), Work(placed=placed)):
         assert rates.seconds(work) < before.seconds(work) / 2  # the first guess is of a model a thousand times as large
+
+
+@pytest.mark.parametrize(
+    ("floor", "row", "attended"),
+    [(0.004, 7e-6, 1.2e-10), (0.008, 3.1e-5, 3e-10), (0.004, 7e-6, 1e-9), (0.05, 3e-4, 1e-9)],
+    ids=["1b", "8b", "1b, slow attention", "70b"],
+)
+def test_a_long_prefill_is_not_taken_for_a_dear_one(floor: float, row: float, attended: float) -> None:
+    """On a GPU a pass takes as long as its weights do to be read, until it has many rows."""
+
+    def takes(work: Work) -> float:
+        return max(floor * work.passes, row * work.rows + attended * work.attended)
+
+    rates, passes = Rates(), gauged(8192, DEEP)
+    for _ in range(TURNS):
+        for work in map(of_pass, passes):
+            rates.observe(work, takes(work))
+        rates.observe(Work(placed=PLACED), 0.001)
+    for start, end in ((0, 2048), (0, 4096), (0, 8192), (8192, 16_384)):
+        work = of_pass(Span(start, end))
+        assert 0.8 < rates.seconds(work) / takes(work) < 1.3
+    for rows in (1, 256, 1024):
+        work = of_pass(Span(4096 - rows, 4096))
+        assert 0.8 < rates.seconds(work) / takes(work) < 2.0
+
+
+def test_a_short_context_has_fewer_passes() -> None:
+    assert gauged(64, 64) == [Span(0, 1), Span(0, 64)]
+    assert gauged(1, 1) == [Span(0, 1)]
+    assert gauged(512, 8192) == [Span(0, 1), Span(0, 512), Span(7680, 8192)]

@@ -84,7 +84,9 @@ MakeScheduler = Callable[..., LinkScheduler]
 
 @pytest.fixture
 def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
-    def make(*, ranks: int = 1, clock: Callable[[], float] = perf_counter, **settings: Any) -> LinkScheduler:
+    def make(
+        *, ranks: int = 1, gpu: bool = False, clock: Callable[[], float] = perf_counter, **settings: Any
+    ) -> LinkScheduler:
         return LinkScheduler(
             tiny.engine.spec.fingerprint,
             stored,
@@ -92,6 +94,7 @@ def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
             ranks=ranks,
             layers=LAYERS,
             token_bytes=TOKEN_BYTES,
+            gpu=gpu,
             clock=clock,
         )
 

@@ -75,7 +75,7 @@ def test_a_capture_that_can_wait_leaves_most_steps_to_others(
 ) -> None:
     monkeypatch.setattr(jobs, "PATIENT", 20)
     monkeypatch.setattr(jobs, "EACH", 4)
-    scheduler, slices = make_scheduler(captures=True), list[int]()
+    scheduler, slices = make_scheduler(captures=True, step_tokens=32), list[int]()
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)
     scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))
@@ -86,7 +86,7 @@ def test_a_capture_that_can_wait_leaves_most_steps_to_others(
 
 
 def test_none_waits_for_those_who_wait_for_its_room(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
-    scheduler = make_scheduler(captures=True, room_bytes=1)
+    scheduler = make_scheduler(captures=True, step_tokens=32, room_bytes=1)
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)
     scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))

@@ -52,7 +52,7 @@ class SlowFolder(RamTier):
 class SlowPlacing(Rates):
     """By which nothing takes longer than to place what was cached."""
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: Work, *, fresh: bool = True) -> float:
         return work.placed + 1e-6 * work.rows
 
 
