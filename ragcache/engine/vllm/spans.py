@@ -27,7 +27,7 @@ from ragcache.engine.vllm.attention_group import kernel_block_size, own_group
 from ragcache.engine.vllm.checks import only_group
 from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, KeyRooms, joined, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
-from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, keeping, reading, recording, told_first
+from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, keeping, reading, recording
 from ragcache.loader import Block
 from ragcache.rope import Rope
 from ragcache.types import FloatArray
@@ -164,7 +164,7 @@ class SpanRunner:
         for first in range(0, len(rows.ids), size):
             turn = slice(first, first + size)
             reader.turn(first)
-            with told_first(self.layers[: probe.layers.stop], before):
+            with keeping(self.layers[: probe.layers.stop], 0, (), before):
                 self._read(PromptRows(rows.ids[turn], rows.positions[turn], rows.blocks), probe.layers, reader)
         # A mean over heads, so over ranks, before any maximum over tokens.
         attention = tensor_model_parallel_all_reduce(reader.mean()) / get_tensor_model_parallel_world_size()
@@ -173,7 +173,7 @@ class SpanRunner:
     def _read(self, rows: PromptRows, layers: range, reader: QuestionReader) -> None:
         batch = Batch.of([rows])
         with reading(self.layers[layers.start : layers.stop], batch.order, reader):
-            self._forward(batch, [rows])
+            self._forward(batch, [rows], plain=True)
 
     @torch.inference_mode()
     def observe(self, rows: PromptRows, listener: Listener, turned: Sequence[int] | None = None) -> None:
@@ -217,7 +217,7 @@ class SpanRunner:
         plain: bool = False,
         turned: Sequence[int] | None = None,
     ) -> torch.Tensor:
-        """-> hidden in the batch's order [n, hidden]. A plain pass may run compiled; hooks need modules."""
+        """-> hidden in the batch's order [n, hidden]. A plain pass may run compiled; hooks on modules need them."""
         with self._context(batch, prompts, compiled=plain) as (ids, positions):
             if turned is not None:
                 positions = torch.tensor(turned, device=self.device)

@@ -1,4 +1,6 @@
-"""What sits in on a span forward: hooks on vLLM's own modules, which run since such a forward is never compiled."""
+"""What sits in on a span forward: hooks on vLLM's own modules, where it is not compiled, or around what its layers call
+to write and to attend, which a compiled one calls too.
+"""
 
 from __future__ import annotations
 
@@ -161,35 +163,23 @@ def keeping(
 
 
 @contextmanager
-def told_first(layers: Sequence[Any], before: Callable[[int], None] | None) -> Iterator[None]:
-    """While inside, `before` is told of each of these layers before it attends. To be entered before other taps."""
-
-    def tell(place: int, *_: Any) -> None:
-        assert before is not None
-        before(place)
-
-    with ExitStack() as hooks:
-        for place, layer in enumerate(layers if before else ()):
-            hooks.callback(layer.register_forward_pre_hook(partial(tell, place)).remove)
-        yield
-
-
-@contextmanager
 def reading(layers: Sequence[Any], order: Sequence[int], reader: QuestionReader) -> Iterator[None]:
-    """While inside, `reader` sees the rotated q and k of these layers; then the pass ends, since nobody needs what the
-    last of them makes of them. `order`: per row of the batch, which row of the prompt it is.
+    """While inside, `reader` sees the rotated q and k of these layers as they attend, which a compiled model does the
+    same way; then the pass ends, since nobody needs what the last of them makes of them. `order`: per row of the
+    batch, which row of the prompt it is.
     """
     back = torch.argsort(torch.tensor(order))
 
-    def see(layer: Any, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
-        q, k = (*args, *(kwargs[name] for name in ("query", "key") if name in kwargs))[:2]
+    def see(plainly: Callable[..., Any], layer: Any, q: torch.Tensor, k: torch.Tensor, *rest: Any, **named: Any) -> Any:
         reader.read(_heads(q, layer.num_heads, back), _heads(k, layer.num_kv_heads, back))
         if reader.full:
             raise _Enough
+        return plainly(layer, q, k, *rest, **named)
 
-    with ExitStack() as hooks, suppress(_Enough):
+    with ExitStack() as undo, suppress(_Enough):
         for layer in layers:
-            hooks.callback(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
+            layer.impl.forward = partial(see, layer.impl.forward)
+            undo.callback(delattr, layer.impl, "forward")  # back to its class's
         yield
 
 
