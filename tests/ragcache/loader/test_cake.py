@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,9 @@ from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.linkage import Linkage
 from ragcache.linking import make_linker
+from ragcache.loader import Loading, SegmentPiece
 from ragcache.loader.cake import CakeLoader
+from ragcache.loader.reading import Pace
 from ragcache.loader.threads import DiskThreads, T, Task
 from ragcache.planning import first_address, plan_prompt
 from ragcache.rates import Rates
@@ -36,6 +39,7 @@ from tests.cold_prompts import (
     cake,
     ingested,
     met,
+    over,
     prompt,
 )
 from tests.loaders import known_rates
@@ -50,6 +54,32 @@ def threads() -> Iterator[DiskThreads]:
     made = DiskThreads(1, "test-cake", LIMIT_S)
     yield made
     made.close()
+
+
+class Deferring(CakeLoader):
+    """Nothing is claimed until so many reads have begun, however late their threads are: else all may be computed."""
+
+    def __init__(self, threads: DiskThreads, pace: Pace, reads: int):
+        begun, numbers = threading.Event(), count(1)
+
+        def counted(nbytes: int) -> None:
+            if next(numbers) == reads:
+                begun.set()
+            pace(nbytes)
+
+        super().__init__(threads, pace=counted)
+        self._begun = begun
+
+    def begin(self, *of: Any) -> Loading:
+        loading = super().begin(*of)
+        claim = loading.claim
+
+        def deferred(piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
+            assert self._begun.wait(LIMIT_S)
+            return claim(piece, seconds, final=final)
+
+        loading.claim = deferred  # type: ignore[method-assign]
+        return loading
 
 
 def test_a_disk_that_gives_nothing_holds_nobody_up(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
@@ -69,7 +99,9 @@ def test_a_last_piece_that_stops_costs_itself_alone(tiny: Tiny, tmp_path: Path) 
     threads, end = DiskThreads(2, "test-cake", LIMIT_S), threading.Event()
     pace = partial(strike, {0: 20.0}, iter(range(10**6)), end)
     try:
-        made = prefill_prompt(cake(tiny, ingested(tiny, tmp_path), threads, pace), prompt(), "naive")
+        # A thread alone reads on: as it begins a fourth, two have come.
+        loader = Deferring(threads, pace, 4)
+        made = prefill_prompt(over(tiny, ingested(tiny, tmp_path), loader), prompt(), "naive")
     finally:
         end.set()
         threads.close()
@@ -133,8 +165,8 @@ def test_nothing_is_computed_behind_what_was_linked(tiny: Tiny, tmp_path: Path, 
     kept = slow.get(first.key)
     assert kept is not None
     store.put(kept.variant)
-    gate = Gate(ALL)
-    made = prefill_prompt(cake(tiny, store, threads, gate), prompt(0, 3, 5), "naive")
+    loader = Deferring(threads, Gate(ALL), 2)  # then the last one has come
+    made = prefill_prompt(over(tiny, store, loader), prompt(0, 3, 5), "naive")
     assert [chunk.tier for chunk in made.report.chunks][1] == "ram"
     assert made.report.chunks[2].tier == "disk"
 
