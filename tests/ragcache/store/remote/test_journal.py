@@ -79,7 +79,9 @@ def test_a_clock_that_is_set_back_holds_nothing_up(
     assert not journal.has_gone(gone, {gone.chunk})
 
 
-def test_what_failed_waits_and_longer_each_time(journal: Journal) -> None:
+def test_what_failed_waits_and_longer_each_time(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     journal.add(UPLOADS[:1])
     journal.postpone(taken(journal))
     assert taken(journal) == []

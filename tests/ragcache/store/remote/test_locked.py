@@ -97,8 +97,9 @@ def test_what_may_not_be_deleted_keeps_no_later_deletion_from_the_bucket(
 
 
 def test_what_may_not_be_deleted_is_asked_for_seldom(
-    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks
+    machine: OpenMachine, folder_url: str, make_variant: Any, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)  # or a slow machine may meet the next try
     store = machine("one", folder_url)
     locked = filled(store, make_variant, 3 * MOST, "a")
     locks.digests = digests(locked)

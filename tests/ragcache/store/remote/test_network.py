@@ -159,6 +159,7 @@ def _brought(store: Any, key: Any) -> bool:
 def test_a_body_that_stalls_is_not_waited_for_long(
     machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ragcache.store.remote.health.PAUSE_S", LONGEST_PAUSE_S)  # or a slow machine meets its end
     variant = make_variant()
     one, other = machine("one", far.url), machine("other", far.url)
     one.put(variant)

@@ -15,8 +15,11 @@ from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settle
 URL = "s3://shelf"
 
 
-def test_no_upload_overtakes_a_deletion_that_is_put_off(tmp_path: Path, make_variant: Any) -> None:
+def test_no_upload_overtakes_a_deletion_that_is_put_off(
+    tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Which would delete it."""
+    monkeypatch.setattr(journal, "FIRST_S", journal.LONGEST_S)  # or on a slow machine it is due again
     waiting, before, after = Journal(tmp_path, URL), make_variant((1, 1)), make_variant((2, 2))
     waiting.add([entry_task(Kind.UPLOAD, before.key)])
     waiting.add([RemoteTask(Kind.CHUNK, ("", after.key.chunk))])

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ragcache.errors import RemoteError
-from ragcache.store.remote import courier
+from ragcache.store.remote import courier, health
+from ragcache.store.remote import journal as module
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
 from ragcache.store.remote.names import object_name
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
@@ -94,6 +95,7 @@ def test_for_a_bucket_that_is_left_alone_no_file_is_read(
     machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing is asked of it, nor told to have been tried: it may be away for days, while thousands wait."""
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)  # or a slow machine may meet the next try
     variants, store = [make_variant((number,) * 3) for number in range(3)], machine("one", folder_url)
     with monkeypatch.context() as patched:
         patched.setattr(store._courier, "_read", lambda task: pytest.fail("a file is read"))
@@ -117,6 +119,7 @@ def test_a_bucket_that_fails_amid_uploads_ends_their_reading(
     machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files that are held together are one here."""
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)
     variants, store, read = [make_variant((number,) * 3) for number in range(5)], machine("one", folder_url), []
     store._courier.close()
     for variant in variants:
@@ -145,9 +148,10 @@ def test_a_bucket_that_fails_amid_uploads_ends_their_reading(
 
 
 def test_a_file_that_cannot_be_read_now_is_uploaded_later(
-    machine: OpenMachine, folder_url: str, make_variant: Any
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be sound, as those beside it are."""
+    monkeypatch.setattr(module, "FIRST_S", module.LONGEST_S)  # or a slow machine may meet the next try
     late, sound = make_variant(), make_variant((1, 1, 1))
     first = machine("one", folder_url)
     first._courier.close()

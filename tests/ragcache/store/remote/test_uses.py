@@ -14,7 +14,7 @@ import pytest
 
 from ragcache.address import prefix_name
 from ragcache.errors import RemoteError
-from ragcache.store.remote import courier, shared_uses
+from ragcache.store.remote import courier, health, shared_uses
 from ragcache.store.remote.shared_uses import _ROW, FOLDER, ToldUses, _decoded, encoded
 from ragcache.store.remote.store import SharedStore
 from ragcache.store.remote.use_record import KEPT_S, MOST_TOLD
@@ -183,21 +183,22 @@ def test_a_bucket_that_cannot_be_used_costs_nobody_anything(
     store = machine("one", folder_url, order="value")
     variant = make_variant()
     filled(store, [variant])
-    for health in (store._bucket.writing, store._bucket.listing):
-        health.failed("forbidden")
+    for way in (store._bucket.writing, store._bucket.listing):
+        way.failed("forbidden")
     tell(store)
     assert store._bucket.submit(store._courier._uses.all_told()).result(60).rows.size == 1, "its own"
     assert store.get(variant.key) is not None
-    for health in (store._bucket.writing, store._bucket.listing):
-        health.succeeded()
+    for way in (store._bucket.writing, store._bucket.listing):
+        way.succeeded()
     tell(store)
     assert all_told(store).rows.size == 1
 
 
 def test_what_is_known_stays_known_while_it_cannot_be_read(
-    machine: OpenMachine, folder_url: str, make_variant: Any
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nobody who knows nothing decides what goes."""
+    monkeypatch.setattr(health, "PAUSE_S", health.LONGEST_PAUSE_S)  # or a slow machine may meet the next try
     told_of, asks = machine("one", folder_url), machine("two", folder_url, order="value")
     told_of.use(make_variant().key)
     tell(told_of)
