@@ -7,10 +7,17 @@ import threading
 import pytest
 
 from ragcache import keeping
-from ragcache.keeping import CLOSING_S, HELD_S, MOST_WAITING, Keeper
+from ragcache.keeping import MOST_WAITING, Keeper
 from tests.waiting import wait_until
 
 Told = list[str]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a machine stands still amid an answer, a task goes on for no other reason than a test's."""
+    monkeypatch.setattr(keeping, "HELD_S", 600.0)
+    monkeypatch.setattr(keeping, "CLOSING_S", 600.0)
 
 
 class Steps:
@@ -86,7 +93,7 @@ def test_where_answers_never_cease_a_task_has_its_turns() -> None:
         wait_until(lambda: bool(tidied), 60)
         assert not task.began.wait(0.1)
         assert tidied == [0], "what it keeps from an answer is let go of"
-        clock[0] = HELD_S
+        clock[0] = keeping.HELD_S
         with keeper.answering():
             pass  # the next token
         keeper.settle()
@@ -140,7 +147,7 @@ def test_a_turn_is_short() -> None:
         keeper.later(task)
         assert tidied.wait(60)
         threading.Event().wait(0.1)
-        clock[0] = HELD_S
+        clock[0] = keeping.HELD_S
         with keeper.answering():
             pass
         assert gate.wait(60)
@@ -180,14 +187,14 @@ def test_closing_begins_nothing_when_it_has_taken_long() -> None:
 
     def task() -> Told:
         done.append(clock[0])
-        clock[0] += CLOSING_S * 0.6
+        clock[0] += keeping.CLOSING_S * 0.6
         return []
 
     with keeper.answering():
         for _ in range(5):
             keeper.later(task)
         keeper.close()
-    assert done == [0.0, CLOSING_S * 0.6]
+    assert done == [0.0, keeping.CLOSING_S * 0.6]
     keeper.later(task)
     keeper.close()
     assert len(done) == 3, "a closed one may be used again"

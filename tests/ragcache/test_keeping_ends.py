@@ -11,9 +11,18 @@ from contextlib import ExitStack
 
 import pytest
 
+from ragcache import keeping
 from ragcache.keeping import RECHECK_S, Keeper
 from tests.ragcache.test_keeping import Steps
 from tests.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a machine stands still amid an answer, a task goes on for no other reason than a test's."""
+    monkeypatch.setattr(keeping, "HELD_S", 600.0)
+    monkeypatch.setattr(keeping, "CLOSING_S", 600.0)
+
 
 EXIT = """
 import threading

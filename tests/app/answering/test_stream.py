@@ -15,6 +15,7 @@ from app import RagPipeline, Settings
 from app.answering import Answer
 from app.answering.answerer import STOPPED, AnswerRequest
 from app.answering.stream import AnswerStream
+from ragcache import keeping
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
@@ -40,8 +41,9 @@ def buffers(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     assert all(one() is None for one in made)
 
 
-def test_quotes_are_waited_for_too(pipeline: RagPipeline) -> None:
+def test_quotes_are_waited_for_too(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Captures hold on meanwhile, as they do while chunks are found."""
+    monkeypatch.setattr(keeping, "HELD_S", 600.0)  # or they go on all the same, on a machine that stands still
     answering, begun, held = pipeline.answering, threading.Event(), list[bool]()
     keeper, embed = pipeline.models.language.keeper, answering.embed
     assert embed is not None

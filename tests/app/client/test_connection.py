@@ -15,7 +15,7 @@ from app.client.answers import ask
 from app.client.connection import MOST, ServerConnection, ServerError
 
 CARD = b'{"model": "m@default"}'
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def http(status: str, kind: str, body: bytes, *more: str) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tests.app.server.serving import served
 from tests.app.server.uploads import sent
 
 LINES = [["The lighthouse of Cape Arden", "was built in 1846."], ["Three keepers lived there."]]
-CORE_S = 2.0
+SHORT = DrawingLimits(core_s=2.0)
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,18 @@ def paged(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         _, admin = pipeline.library.catalog.keys.create("admin", ["admin"])
         _, stranger = pipeline.library.catalog.keys.create("stranger", ["read"], collections=[other])
     data = write_pdf(folder / "sent.pdf", [*LINES, ["And one page more."]]).read_bytes()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.pages.DrawingLimits", partial(DrawingLimits, core_s=CORE_S))
-        with served(settings, {"Authorization": f"Bearer {admin}"}) as client:
-            job = sent(client, "lighthouse.pdf", data)
-            listed = client.get("/v1/collections/shelf/documents").json()["data"]
-            (own,) = (one["id"] for one in listed if one["name"].endswith("own.pdf"))
-            place = "/v1/collections/shelf/documents"
-            yield PagedServer(
-                client,
-                {"Authorization": f"Bearer {stranger}"},
-                f"{place}/{job['progress']['document']}",
-                f"{place}/{own}",
-                folder,
-            )
+    with served(settings, {"Authorization": f"Bearer {admin}"}) as client:
+        job = sent(client, "lighthouse.pdf", data)
+        listed = client.get("/v1/collections/shelf/documents").json()["data"]
+        (own,) = (one["id"] for one in listed if one["name"].endswith("own.pdf"))
+        place = "/v1/collections/shelf/documents"
+        yield PagedServer(
+            client,
+            {"Authorization": f"Bearer {stranger}"},
+            f"{place}/{job['progress']['document']}",
+            f"{place}/{own}",
+            folder,
+        )
 
 
 def test_pages_are_images(paged: PagedServer) -> None:
@@ -152,12 +149,14 @@ def test_a_new_version_has_its_own_pages(paged: PagedServer, tmp_path: Path) -> 
     assert version("The first version.") != version("Another one.")
 
 
-def test_no_document_holds_the_server_up(paged: PagedServer) -> None:
+def test_no_document_holds_the_server_up(paged: PagedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_endless(paged.folder / "endless.pdf").read_bytes()
     job = sent(paged.client, "endless.pdf", data)
     assert job["state"] == "done", "it is sound for whoever reads its text"
     page = f"/v1/collections/shelf/documents/{job['progress']['document']}/pages/1"
-    found = paged.client.get(page)
+    with monkeypatch.context() as patch:
+        patch.setattr("app.pages.LIMITS", SHORT)  # for it alone: a slow machine takes as long to draw another
+        found = paged.client.get(page)
     assert found.status_code == 422
     message = found.json()["error"]["message"]
     assert message.startswith("endless.pdf takes more than")
