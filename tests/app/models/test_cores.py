@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,10 @@ import app.answering.stream
 from app import RagPipeline
 from app.answering.stream import AnswerStream
 from app.models.cores import in_thread, release_helpers
+from tests.waiting import wait_until
 
 QUESTION = "Who designed the lighthouse?"
+BEHIND = ("ragcache-keep", "ragcache-store")  # threads of what is done behind an answer: they end when it is
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +35,7 @@ def compute() -> None:
 
 def threads() -> int:
     """Of the process; those that are about to end have ended."""
+    wait_until(lambda: not any(one.name in BEHIND for one in threading.enumerate()), 60)
     counts = [0, 1]
     while len(set(counts[-3:])) > 1:
         sleep(0.05)
