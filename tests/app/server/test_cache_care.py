@@ -13,7 +13,8 @@ import pytest
 from app import Settings
 from app.library.catalog import open_catalog
 from app.samples import read_samples
-from tests.app.server.serving import served
+from app.server.service import Service
+from tests.app.server.serving import served, serving
 from tests.app.server.uploads import PATIENCE_S, sent
 from tests.waiting import wait_until
 
@@ -23,6 +24,7 @@ SAMPLES = {"harbour": "lighthouse.md", "town": "bakery.md", "desert": "meerkats.
 @dataclass(frozen=True)
 class TendedServer:
     client: httpx2.Client  # of an admin
+    service: Service
     settings: Settings
     bordered: Mapping[str, str]  # headers of a key that reads and ingests in "harbour" alone
     stranger: Mapping[str, str]  # and of one that administers "town" alone
@@ -51,6 +53,7 @@ class TendedServer:
         body = {"model": model, "messages": [{"role": "user", "content": "Who is it about?"}], "max_tokens": 2}
         answer = self.client.post("/v1/chat/completions", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
+        self.service.pipeline.settle()  # what it lacked is kept
         return dict(answer.json()["ragcache"][0]["report"])
 
     def files(self) -> int:
@@ -64,7 +67,8 @@ def tended(tiny_folder: Path, tmp_path: Path) -> Iterator[TendedServer]:
     )
     with open_catalog(settings) as catalog:
         _, admin = catalog.keys.create("admin", ["admin"])
-    with served(settings, {"Authorization": f"Bearer {admin}"}) as client:
+    service = Service(settings)
+    with serving(service, {"Authorization": f"Bearer {admin}"}) as client:
         for name, sample in SAMPLES.items():
             assert client.post("/v1/collections", json={"name": name}).status_code == 201
             assert sent(client, sample, read_samples()[sample], name)["state"] == "done"
@@ -73,7 +77,7 @@ def tended(tiny_folder: Path, tmp_path: Path) -> Iterator[TendedServer]:
             _, bordered = catalog.keys.create("bordered", ["read", "ingest"], collections=[harbour])
             _, stranger = catalog.keys.create("stranger", ["admin"], collections=[town])
         headers = ({"Authorization": f"Bearer {key}"} for key in (bordered, stranger))
-        yield TendedServer(client, settings, *headers)
+        yield TendedServer(client, service, settings, *headers)
 
 
 def test_what_is_warmed_serves_and_what_is_evicted_does_not(tended: TendedServer) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 
 from app import Settings
+from app.cachecare.history import CacheRecorder
 from app.library.catalog import open_catalog
 from app.samples import read_samples
-from tests.app.server.serving import served
+from app.server.service import Service
+from tests.app.server.serving import served, serving
 from tests.app.server.uploads import PATIENCE_S, sent
 from tests.waiting import wait_until
 
@@ -25,6 +29,7 @@ Headers = Mapping[str, str]
 @dataclass(frozen=True)
 class WatchedServer:
     client: httpx2.Client  # of an admin
+    service: Service
     settings: Settings
     keys: Mapping[str, Headers]  # "reader" and "tender" are of "harbour" alone, "stranger" of "copies"
 
@@ -49,6 +54,7 @@ class WatchedServer:
         body = {"question": "Who designed the lighthouse?", "stream": False, "max_tokens": 3} | body
         answer = self.client.post(f"{path}/messages", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
+        self.service.pipeline.settle()  # what it lacked is kept
         return path
 
     def report(self, path: str, headers: Headers | None = None) -> dict[str, Any]:
@@ -80,7 +86,8 @@ def watched(tiny_folder: Path, tmp_path: Path) -> Iterator[WatchedServer]:
     )
     with open_catalog(settings) as catalog:
         _, admin = catalog.keys.create("admin", ["admin"])
-    with served(settings, {"Authorization": f"Bearer {admin}"}) as client:
+    service = Service(settings)
+    with serving(service, {"Authorization": f"Bearer {admin}"}) as client:
         for name, text in SHELVES.items():
             assert client.post("/v1/collections", json={"name": name}).status_code == 201
             assert sent(client, "<b>lighthouse.md", text, name)["state"] == "done"
@@ -92,10 +99,14 @@ def watched(tiny_folder: Path, tmp_path: Path) -> Iterator[WatchedServer]:
                 "stranger": catalog.keys.create("stranger", ["admin"], collections=[copies])[1],
             }
         keys = {name: {"Authorization": f"Bearer {key}"} for name, key in made.items()}
-        yield WatchedServer(client, settings, keys)
+        yield WatchedServer(client, service, settings, keys)
 
 
-def test_what_answers_report_is_what_is_counted(watched: WatchedServer) -> None:
+def test_what_answers_report_is_what_is_counted(watched: WatchedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = int(time.time()) // 60 * 60
+    # All within one hour and day.
+    monkeypatch.setattr(CacheRecorder, "_second", lambda recorder: second)
+    monkeypatch.setattr("app.library.catalog.cache_history.time", SimpleNamespace(time=lambda: second))
     watched.warmed()
     reports = [watched.report(watched.asks()) for _ in range(2)]
     found = watched.history(step="hour")

@@ -6,8 +6,9 @@ import asyncio
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import TypeVar
 
 import pytest
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -20,16 +21,19 @@ from app.server.queueing import Turns
 from ragcache.errors import ConfigError
 from tests.waiting import wait_until
 
+T = TypeVar("T")
 PATIENCE_S = 60.0
+SOON_S = 0.3
 LONG = b"x" * 65536
+FEW = 4096  # bytes
 
 
-class Hasty(BoundedConnection):
-    """Seconds in which this machine can do all that is asked for, and a client that does nothing is soon sent away."""
+class Patient(BoundedConnection):
+    """A machine may stand still for a while; a test of who is sent away sets what he is sent away by to SOON_S."""
 
-    HEAD_S = 0.3
-    REST_S = 0.3
-    READ_S = 0.3
+    HEAD_S = PATIENCE_S
+    REST_S = PATIENCE_S
+    READ_S = PATIENCE_S
 
 
 class Streams:
@@ -65,6 +69,16 @@ class Listening:
         """Connections that take a place."""
         return len(self._server.server_state.connections)
 
+    def on_server(self, call: Callable[[Patient], T]) -> T:
+        """On its own thread, with the only connection."""
+        (connection,) = self._server.server_state.connections
+        assert isinstance(connection, Patient)
+
+        async def called() -> T:
+            return call(connection)
+
+        return asyncio.run_coroutine_threadsafe(called(), connection.loop).result(PATIENCE_S)
+
     @contextmanager
     def connected(self, *, buffer: int | None = None) -> Iterator[socket.socket]:
         with socket.socket() as client:
@@ -79,7 +93,7 @@ class Listening:
 def listening(request: pytest.FixtureRequest) -> Iterator[Listening]:
     sockets = bound("127.0.0.1", 0)
     app = Streams()
-    server = ServerProcess(app, Turns(1, 0), 5.0, Hasty)  # type: ignore[arg-type]
+    server = ServerProcess(app, Turns(1, 0), 5.0, Patient)  # type: ignore[arg-type]
     server.config.loop = request.param
     port = sockets[0].getsockname()[1]
     thread = threading.Thread(target=server.run, args=(sockets,))
@@ -114,7 +128,7 @@ def test_while_it_serves_no_thread_keeps_python_for_long() -> None:
     """Then as before: whoever serves from a program of his own has his setting again."""
     before, app = sys.getswitchinterval(), Streams()
     sockets = bound("127.0.0.1", 0)
-    server = ServerProcess(app, Turns(1, 0), 5.0, Hasty)  # type: ignore[arg-type]
+    server = ServerProcess(app, Turns(1, 0), 5.0, Patient)  # type: ignore[arg-type]
     thread = threading.Thread(target=server.run, args=(sockets,))
     thread.start()
     wait_until(lambda: server.started, PATIENCE_S)
@@ -126,15 +140,17 @@ def test_while_it_serves_no_thread_keeps_python_for_long() -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n"])
-def test_a_head_that_never_ends_is_given_up(listening: Listening, head: bytes) -> None:
+def test_a_head_that_never_ends_is_given_up(listening: Listening, monkeypatch: pytest.MonkeyPatch, head: bytes) -> None:
+    monkeypatch.setattr(Patient, "HEAD_S", SOON_S)
     with listening.connected() as client:
         client.sendall(head)
         assert is_closed(client)
     assert listening.app.running == 0
 
 
-def test_a_head_that_drips_is_given_up(listening: Listening) -> None:
+def test_a_head_that_drips_is_given_up(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte would begin the patience anew, were that between two of them."""
+    monkeypatch.setattr(Patient, "HEAD_S", SOON_S)
     with listening.connected() as client:
         dripped = 0
         client.settimeout(0.05)
@@ -150,10 +166,11 @@ def test_a_head_that_drips_is_given_up(listening: Listening) -> None:
         assert dripped
 
 
-def test_a_second_head_that_never_ends_is_given_up_too(listening: Listening) -> None:
+def test_a_second_head_that_never_ends_is_given_up_too(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     with listening.connected() as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert answered(client)
+        monkeypatch.setattr(Patient, "HEAD_S", SOON_S)
         client.sendall(b"GET / HT")
         assert is_closed(client)
 
@@ -165,24 +182,44 @@ def test_a_head_of_any_length_is_refused(listening: Listening) -> None:
         assert is_closed(client)
 
 
-def test_whoever_does_not_read_his_answer_loses_it(listening: Listening) -> None:
-    with listening.connected(buffer=4096) as client:
+def test_whoever_does_not_read_his_answer_loses_it(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patient, "READ_S", SOON_S)
+    with listening.connected(buffer=FEW) as client:
         client.sendall(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
         wait_until(lambda: listening.app.written > 2, PATIENCE_S)
         wait_until(lambda: not listening.app.running, PATIENCE_S)  # the client is still there
         assert listening.held == 0
 
 
-def test_whoever_reads_slowly_has_it_all(listening: Listening) -> None:
-    with listening.connected(buffer=4096) as client:
+def narrow(connection: Patient) -> None:
+    """The system takes little ahead of whoever reads."""
+    connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, FEW)
+
+
+def look(connection: Patient) -> bool:
+    """Where it waits for him who reads, and he has read by now what he must, look as when the time is over."""
+    read = connection._unread - connection.transport.get_write_buffer_size()
+    if connection._reader is None or read < connection.READ_S * connection.SLOWEST:
+        return False
+    connection._look()
+    return True
+
+
+def test_whoever_reads_slowly_has_it_all(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patient, "SLOWEST", 5)
+    looks = 0
+    with listening.connected(buffer=FEW) as client:
+        wait_until(lambda: listening.held == 1, PATIENCE_S)
+        listening.on_server(narrow)
         client.sendall(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
-        wait_until(lambda: listening.app.written > 2, PATIENCE_S)
-        before = listening.app.written
-        while listening.app.written < before + 50:
-            assert client.recv(4096)
+        while listening.app.written < 50:
+            assert client.recv(FEW)
+            looks += listening.on_server(look)
+    assert looks > 50
 
 
-def test_a_body_that_nobody_wants_is_not_read_for_ever(listening: Listening) -> None:
+def test_a_body_that_nobody_wants_is_not_read_for_ever(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patient, "REST_S", SOON_S)
     with listening.connected() as client:
         client.sendall(b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000000\r\n\r\n")
         assert answered(client)
