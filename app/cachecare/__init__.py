@@ -254,7 +254,7 @@ def _finish_removals(library: Library, models: Models) -> None:
     orphans = library.catalog.orphans
     abandoned = orphans.abandoned()
     left = orphans.unused(abandoned)
-    shared = EverybodysContexts(library).having(left)
+    shared = EverybodysContexts(library)
     if abandoned:
         drop_prefixes(models)
     drop_chunks(models, (), left, shared=shared)

@@ -24,7 +24,7 @@ from app.library import Library
 from app.library.catalog.serving_records import ContextCache
 from app.library.catalog.tables import now
 from app.library.identities import Identity
-from app.library.kv import may_have_kv
+from app.library.kv import EverybodysContexts, may_have_kv
 from app.library.kv_removal import drop_chunks, drop_traces, identities_to_drop
 from app.models import Models
 from app.prompt import check_text
@@ -225,8 +225,9 @@ class Contexts:
         try:
             if not cache.border:
                 known = identities_to_drop(self._library, self._models)
-                drop_chunks(self._models, {Identity(cache.model, system), *known}, gone)
-                drop_traces(self._models, gone)
+                others = EverybodysContexts(self._library)
+                drop_chunks(self._models, {Identity(cache.model, system), *known}, gone, shared=others)
+                drop_traces(self._models, gone, others)
                 return
             for chunk in gone:
                 store.drop_chunk(cache.model, system, chunk, cache.border, elsewhere=True)

@@ -156,14 +156,13 @@ class KvRemoval:
         """
         if not (chunks := set(orphans)):
             return
-        shared = self._shared.having(chunks)
         self._gone.update(chunks)
         with self._telling(chunks):
             if self._identities is None:
                 self._identities = identities_to_drop(self._library, self._models)
                 if self._identities:
                     self._identities |= self._recorded
-            drop_chunks(self._models, self._identities, chunks, self._collection, shared)
+            drop_chunks(self._models, self._identities, chunks, self._collection, self._shared)
 
     def finish(self) -> set[str]:
         """What was computed over them goes too, and what a process has left that was killed before -> chunks that have
@@ -174,7 +173,7 @@ class KvRemoval:
         self.drop(orphans.unused(left - self._gone))
         gone, self._gone = orphans.unused(self._gone), set()
         with self._telling(left):
-            lost |= lose_traces(self._library, self._models, self._collection, gone, self._shared.having(gone))
+            lost |= lose_traces(self._library, self._models, self._collection, gone, self._shared)
         self._done, self._kept = left - self._kept, set()
         return lost
 

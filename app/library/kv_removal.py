@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection as Hashes
 from collections.abc import Iterable
 from itertools import product
 
 from app.library import Library
+from app.library.catalog.database import batches
 from app.library.catalog.records import Collection
 from app.library.identities import Identity, known_identities
-from app.library.kv import AROUND, BROUGHT, border_around, may_have_kv
+from app.library.kv import AROUND, BROUGHT, EverybodysContexts, border_around, may_have_kv
 from app.models import Models
 from ragcache.address import group_of, is_within
 from ragcache.errors import StoreError
 from ragcache.types import VariantKey
+
+ASKED = 32  # chunks of which is asked together who shares them
 
 
 def identities_to_drop(library: Library, models: Models) -> set[Identity]:
@@ -26,13 +28,14 @@ def drop_chunks(
     identities: Iterable[Identity],
     hashes: Iterable[str],
     last: Collection | None = None,
-    shared: Hashes[str] = (),
+    shared: EverybodysContexts | None = None,
 ) -> int:
     """Delete all KV of chunks that nobody has any more, this collection the `last`: everybody's, and that within the
     borders around it and all others, since they may have had the same chunk, or it another uid. Of every engine and
     System segment by the hash, also of those that nobody names any more, and of these `identities` also what a header
     does not tell; returns how many variants went. Everybody's of those that a context cache has that is everybody's
-    (`shared`) goes with that. Raises StoreError when it has tried all.
+    (`shared`, asked as it goes on, since one may be made meanwhile) goes with that. Raises StoreError when it has tried
+    all.
     """
     chunks = list(hashes)
     if not chunks or not may_have_kv(models.settings):
@@ -40,30 +43,36 @@ def drop_chunks(
     first, *rest = [*identities] or [Identity("", "")]
     drop, gone = models.store.drop_chunk, 0
     failed: StoreError | None = None
-    for chunk, border in product(chunks, ("", border_around(last) if last else AROUND)):
-        if not border and chunk in shared:
-            continue
-        try:
-            group = group_of(border) if border else ""
-            gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True, group=group)
-            gone += sum(drop(one.fingerprint, one.system, chunk, border) for one in rest)
-        except StoreError as error:  # one that cannot be deleted keeps no other
-            failed = error
+    for batch in batches(chunks, ASKED):
+        kept = shared.having(batch) if shared else ()
+        for chunk, border in product(batch, ("", border_around(last) if last else AROUND)):
+            if not border and chunk in kept:
+                continue
+            try:
+                group = group_of(border) if border else ""
+                gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True, group=group)
+                gone += sum(drop(one.fingerprint, one.system, chunk, border) for one in rest)
+            except StoreError as error:  # one that cannot be deleted keeps no other
+                failed = error
     if failed is not None:
         raise failed
     return gone
 
 
-def drop_traces(models: Models, hashes: Iterable[str], shared: Hashes[str] = ()) -> list[VariantKey]:
-    """Delete what was computed over chunks that nobody has any more -> what went; of `shared` ones, which a context
-    cache has that is everybody's, what is not. It looks at all entries, so call it for many chunks together. Raises
-    StoreError.
+def drop_traces(models: Models, hashes: Iterable[str], shared: EverybodysContexts | None = None) -> list[VariantKey]:
+    """Delete what was computed over chunks that nobody has any more -> what went; of those that a context cache has by
+    now that is everybody's (`shared`), what is not. It looks at all entries, so call it for many chunks together.
+    Raises StoreError.
     """
     return [key for chunks, stay in _going(models, hashes, shared) for key in models.store.drop_seeing(chunks, stay)]
 
 
 def lose_traces(
-    library: Library, models: Models, collection: Collection, hashes: Iterable[str], shared: Hashes[str] = ()
+    library: Library,
+    models: Models,
+    collection: Collection,
+    hashes: Iterable[str],
+    shared: EverybodysContexts | None = None,
 ) -> set[str]:
     """The same -> the chunks that lose KV by it, which the catalog remembers of the collection before they do."""
     gone = set(hashes)
@@ -79,14 +88,17 @@ def lose_traces(
     return lost | more
 
 
-def _going(models: Models, hashes: Iterable[str], shared: Hashes[str]) -> list[tuple[set[str], tuple[str, ...]]]:
+def _going(
+    models: Models, hashes: Iterable[str], shared: EverybodysContexts | None
+) -> list[tuple[set[str], tuple[str, ...]]]:
     """With the borders and groups within which traces of them stay. What a key has brought is its own: no document is
     behind that, and it would lose what it has paid for by a text that somebody else has deleted.
     """
     if not may_have_kv(models.settings):
         return []
     own, chunks = group_of(BROUGHT), set(hashes)
-    both = (chunks.difference(shared), (own,)), (chunks.intersection(shared), ("", own))
+    kept = shared.having(chunks) if shared else set[str]()
+    both = (chunks - kept, (own,)), (kept, ("", own))
     return [(some, stay) for some, stay in both if some]
 
 

@@ -104,6 +104,6 @@ def _finished(
 def _drop(
     library: Library, models: Models, collection: Collection, orphans: set[str], identities: Iterable[Identity]
 ) -> int:
-    shared = EverybodysContexts(library).having(orphans)
+    shared = EverybodysContexts(library)
     dropped = drop_chunks(models, identities, orphans, collection, shared)
     return dropped + len(drop_traces(models, orphans, shared))

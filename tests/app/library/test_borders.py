@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from app.cachecare import prune, take_census
 from app.chat.contexts import ContextRequest, Contexts
-from app.library import Library
+from app.library import Library, kv_removal
 from app.library.catalog.records import Collection
 from app.library.kv import border_around
 from app.library.removal import remove_collection, remove_documents
@@ -123,3 +125,29 @@ def test_a_text_that_goes_takes_nothing_of_what_a_key_has_brought(
     assert {item.path.stem for item in folder.items() if item.pinned} == pinned <= files(library)
     caches.expire(made.id, "ann")
     assert not any(item.pinned for item in folder.items())
+
+
+def pinned(library: Library) -> set[str]:
+    return {item.path.stem for item in CacheFolder(library.settings.kv_folder).items() if item.pinned}
+
+
+def test_a_cache_that_is_made_while_texts_go_keeps_what_had_not_gone(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pinned as it is. It takes minutes where they are many."""
+    texts = {models.template.chunk(text).hash: text for text in (TEXT, OTHER, "It was cast in 1855.")}
+    books = {f"/{text}.txt": [text] for text in texts.values()}
+    collection, caches = fill(library, models, books=books, kv=True), Contexts(library, models)
+    drop, there = models.store.drop_chunk, set[str]()
+
+    def late(fingerprint: str, system: str, chunk: str, *told: str, **more: Any) -> int:
+        if not there:
+            left = [text for one, text in texts.items() if one != chunk]
+            caches.create(ContextRequest(left, pinned=True))
+            there.update(pinned(library))
+        return drop(fingerprint, system, chunk, *told, **more)
+
+    monkeypatch.setattr(kv_removal, "ASKED", 1)
+    monkeypatch.setattr(models.store, "drop_chunk", late)
+    remove(library, models, collection, whole=False)
+    assert pinned(library) == there and len(there) == 3
