@@ -123,7 +123,7 @@ class Journal(FolderFile):
 
     def take(self, kinds: Collection[Kind], most: int, *, hopeless: bool = False) -> list[RemoteTask]:
         """Claim those that are due, the oldest first. `hopeless`: of deletions that fail and fail, and of no others:
-        single entries, or else walks, which may fail what goes with them.
+        single entries, or else walks, which may fail what goes with them, in turns by what has waited for longest.
         """
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -131,20 +131,22 @@ class Journal(FolderFile):
             connection.execute(_SET_BACK, {"now": now, "late": now + AHEAD_S})
             connection.execute("DELETE FROM tasks WHERE done < ?", (now - REMEMBERED_S,))
             marks = ", ".join("?" * len(kinds))
-            # Of the hopeless not the same ones first each time, nor more at once than may be denied in a row.
-            order = "kind != 'delete', due" if hopeless else "number"
-            rows = connection.execute(
+            wanted = (
                 f"SELECT name, kind, told, number, tries FROM tasks WHERE bucket = ? AND kind IN ({marks}) "
                 "AND done IS NULL AND due <= ? AND claimed <= ? AND (kind != 'upload' OR number < ?) "
-                f"AND {_IS_HOPELESS} = ? ORDER BY {order} LIMIT ?",
-                (self._bucket, *kinds, now, now, self._first_deletion(connection), hopeless, most),
-            ).fetchall()
-            if hopeless:
-                rows = [row for row in rows if (row[1] == Kind.DELETE) is (rows[0][1] == Kind.DELETE)][:ALL_LOCKED]
+                f"AND {_IS_HOPELESS} = ?"
+            )
+            told = self._bucket, *kinds, now, now, self._first_deletion(connection), hopeless
+            if hopeless and (oldest := connection.execute(f"{wanted} ORDER BY due LIMIT 1", told).fetchone()):
+                single = oldest[1] == Kind.DELETE
+                wanted += f" AND kind {'=' if single else '!='} 'delete'"
+                most = min(most, ALL_LOCKED) if single else most  # no more at once than may be denied in a row
+            order = "due" if hopeless else "number"  # of the hopeless not the same ones first each time
+            rows = connection.execute(f"{wanted} ORDER BY {order} LIMIT ?", (*told, most)).fetchall()
             claimed = [(now + CLAIM_S, self._bucket, name) for name, *_ in rows]
             # A try from here on: of who is killed in it nobody is told how far it got.
-            wanted = "UPDATE tasks SET claimed = ?, tries = tries + 1 WHERE bucket = ? AND name = ?"
-            connection.executemany(wanted, claimed)
+            claim = "UPDATE tasks SET claimed = ?, tries = tries + 1 WHERE bucket = ? AND name = ?"
+            connection.executemany(claim, claimed)
         return [
             RemoteTask(Kind(kind), tuple(json.loads(told)), number, tries, name)
             for name, kind, told, number, tries in rows

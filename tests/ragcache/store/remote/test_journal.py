@@ -232,7 +232,7 @@ def test_who_reads_waits_for_nobody_who_writes(journal: Journal) -> None:
 def test_deletions_that_fail_for_ever_are_taken_by_themselves(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is deleted with them would fail with them. Single entries first: walks may be due for ever."""
+    """What is deleted with them would fail with them. In turns with walks, by what has waited for longest."""
     monkeypatch.setattr(module, "FIRST_S", -1.0)
     denied, walk, new = RemoteTask(Kind.DELETE, ("", "f", "d")), *(RemoteTask(Kind.TRACES, (one,)) for one in "ab")
     journal.narrow([], [denied])
@@ -241,9 +241,24 @@ def test_deletions_that_fail_for_ever_are_taken_by_themselves(
     journal.add([new])
     assert [task.told for task in taken(journal)] == [new.told]
     assert taken(journal) == []
-    turns = [journal.take(tuple(Kind), 100, hopeless=True) for _ in range(3)]
-    assert [[task.told for task in tasks] for tasks in turns] == [[denied.told], [walk.told], []]
-    assert [task.hopeless for tasks in turns for task in tasks] == [True, False]
+    for first, second in ((denied, walk), (walk, denied)):
+        with journal._open() as connection:
+            connection.execute("UPDATE tasks SET claimed = 0, due = name != ?", (first.name,))
+        turns = [journal.take(tuple(Kind), 100, hopeless=True) for _ in range(3)]
+        assert [[task.told for task in tasks] for tasks in turns] == [[first.told], [second.told], []]
+        assert [task.hopeless for tasks in turns for task in tasks] == [first is denied, second is denied]
+
+
+def test_walks_that_fail_for_ever_are_taken_together(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each walk lists the whole bucket. Of single entries no more than may be denied in a row."""
+    monkeypatch.setattr(module, "FIRST_S", -1.0)
+    kinds = Kind.FAMILY, Kind.CHUNK, Kind.TRACES
+    journal.add([RemoteTask(kind, (str(place), "")) for kind in kinds for place in range(200)])
+    journal.postpone(journal.take(tuple(Kind), 1000), module.HOPELESS)
+    assert len(journal.take(tuple(Kind), 500, hopeless=True)) == 500
+    assert len(journal.take(tuple(Kind), 500, hopeless=True)) == 100
+    journal.narrow([], [RemoteTask(Kind.DELETE, ("", "f", str(place))) for place in range(600)])
+    assert len(journal.take(tuple(Kind), 500, hopeless=True)) == module.ALL_LOCKED
 
 
 def test_what_may_not_be_deleted_rests_together(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
