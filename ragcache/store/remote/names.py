@@ -47,7 +47,7 @@ class Suspicion:
 
     def __call__(self, place: ObjectPlace) -> bool:
         if place.parts == UNTOLD:
-            return True
+            return bool(self._texts)
         bits = _decoded(place.parts)
         if len(bits) not in self._masks:
             self._masks[len(bits)] = [_mask(text, len(bits)) for text in self._texts]

@@ -48,7 +48,10 @@ class Sweep:
         self._traces = {task.told[0]: (task.number, task.told[1:]) for task in tasks if task.kind is Kind.TRACES}
         self._last = max((task.number for task in tasks), default=0)
         self.denied = list[RemoteTask]()
-        self._suspects = Suspicion({chunk for *_, chunk in self._chunks} | self._traces.keys())
+        chunks = {chunk for *_, chunk in self._chunks}
+        self._suspects = Suspicion(chunks | self._traces.keys())
+        # No name tells a border: what is suspected of no other texts may be within one where traces stay.
+        self._goes_unread = Suspicion(chunks | {text for text, (_, stay) in self._traces.items() if not stay})
 
     async def run(self, bucket: Bucket) -> list[ObjectPlace]:
         """What went. What may not go here is `denied` then, each as a deletion of its own."""
@@ -79,8 +82,10 @@ class Sweep:
 
     async def _guilty(self, bucket: Bucket, place: ObjectPlace) -> int | None:
         """Number of the last task that means it, by its header. Where that cannot be read by anybody its name is all
-        that tells, and it goes; not a newer version's: a name suspects it of what it never saw.
+        that tells, and it goes, but where some of what it may be stays; not a newer version's: a name suspects it of
+        what it never saw.
         """
+        certain = self._goes_unread(place)
         try:
             fields = await from_head(bucket, place, place.path, lambda fetch: _fields(fetch, place))
             self._read += 1
@@ -89,11 +94,11 @@ class Sweep:
             _log.warning("not deleted: %s", error)
             return None
         except UnreadableObject as error:
-            if not error.archived:
+            if certain and not error.archived:
                 self._unread.append(place)
-            return self._last if error.archived else None
+            return self._last if certain and error.archived else None
         except (CorruptEntry, ForeignEntry, *UNREADABLE):
-            return self._last
+            return self._last if certain else None
 
     def _named_by(self, fields: dict[str, Any]) -> int | None:
         key, (seen, whole) = key_of(fields), seen_of(fields)

@@ -17,6 +17,7 @@ import pytest
 from ragcache.errors import StoreError
 from ragcache.store.remote import journal as module
 from ragcache.store.remote.folder_file import FILE
+from ragcache.store.remote.health import ALL_LOCKED
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
 
 UPLOADS = [RemoteTask(Kind.UPLOAD, ("engine", "family", f"digest-{number}")) for number in range(5)]
@@ -258,7 +259,7 @@ def test_walks_that_fail_for_ever_are_taken_together(journal: Journal, monkeypat
     assert len(journal.take(tuple(Kind), 500, hopeless=True)) == 500
     assert len(journal.take(tuple(Kind), 500, hopeless=True)) == 100
     journal.narrow([], [RemoteTask(Kind.DELETE, ("", "f", str(place))) for place in range(600)])
-    assert len(journal.take(tuple(Kind), 500, hopeless=True)) == module.ALL_LOCKED
+    assert len(journal.take(tuple(Kind), 500, hopeless=True)) == ALL_LOCKED
 
 
 def test_what_may_not_be_deleted_rests_together(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,25 +96,53 @@ def test_one_that_has_become_shorter_is_put_off_alone(
     assert other.get(shorter.key) is None
 
 
-@pytest.mark.parametrize(("withheld", "stay"), [(FEW, 0), (FEW + 1, FEW + 1)])
+@pytest.mark.parametrize(
+    ("withheld", "stays", "left"),
+    [(FEW, (), 0), (FEW + 1, (), FEW + 1), (FEW, ("key-*",), FEW), (FEW + 1, ("key-*",), FEW + 1)],
+)
 def test_a_deletion_goes_by_names_where_few_may_not_be_read(
-    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch, withheld: int, stay: int
+    machine: OpenMachine,
+    folder_url: str,
+    make_variant: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    withheld: int,
+    stays: tuple[str, ...],
+    left: int,
 ) -> None:
-    """A name suspects many: where others' objects may not be read, all of them would go."""
+    """A name suspects many: where others' objects may not be read, all of them would go. It tells no border, so what
+    may be within one where traces stay is left.
+    """
     one, other = machine("one", folder_url), machine("other", folder_url)
     variants = [make_variant(tuple(range(place, place + 3))) for place in range(withheld)]
     for variant in variants:
         one.put(variant)
     settled(one)
     monkeypatch.setattr(other._bucket, "read", refused)
-    tasks = [RemoteTask(Kind.TRACES, (variant.key.context[0],)) for variant in variants]
+    tasks = [RemoteTask(Kind.TRACES, (variant.key.context[0], *stays)) for variant in variants]
     sweep = other._bucket.submit(Sweep(tasks).run(other._bucket))
-    if stay:
+    if left and not stays:
         with pytest.raises(RemoteError, match=f"{withheld} objects .* may not be read here"):
             sweep.result(60)
     else:
         sweep.result(60)
-    assert len(digests_in(one)) == stay
+    assert len(digests_in(one)) == left
+
+
+@pytest.mark.parametrize("stays", [(), ("key-*",)])
+def test_what_nobody_can_read_goes_by_its_name_where_all_of_it_would(
+    machine: OpenMachine, folder_url: str, make_variant: Any, stays: tuple[str, ...]
+) -> None:
+    """It may be what a key has brought."""
+    store, variant = machine("one", folder_url), make_variant()
+    store.put(variant)
+    settled(store)
+    object_of(Path(folder_url.removeprefix("file://")), variant.key).write_bytes(b"damaged" * 100)
+    store.drop_seeing({variant.key.context[0]}, stays)
+    settled(store)
+    assert digests_in(store) == ({variant.key.digest} if stays else set())
+    store.drop_chunk(variant.key.fingerprint, "", variant.key.chunk, elsewhere=True)
+    settled(store)
+    assert digests_in(store) == set()
 
 
 async def refused(path: str, start: int, end: int, *, aside: bool = False) -> memoryview | None:
