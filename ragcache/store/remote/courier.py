@@ -180,7 +180,8 @@ class Courier:
                 self._journal.postpone([task])
                 continue
             if found is None:
-                if task.tries and stat_of(self._layout.place(*task.told)) is None:
+                may_be_sent = task.tries and self._journal.deletes_since(task.number)
+                if may_be_sent and stat_of(self._layout.place(*task.told)) is None:
                     # An earlier try may have written what was deleted meanwhile. It takes the upload's place.
                     self._journal.add([RemoteTask(Kind.DELETE, task.told)])
                 self._journal.end([task])

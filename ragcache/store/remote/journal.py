@@ -2,7 +2,7 @@
 
 It lies beside the cache folder's index, for all processes that share the folder. A task that a process has claimed and
 not ended (it was killed) falls to another one. Ended deletions are remembered for a while: what was on its way from the
-bucket meanwhile is told by them that it has gone.
+bucket meanwhile is told by them that it has gone. The last one's number is for good.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ _SET_BACK = """
 UPDATE tasks SET due = CASE WHEN due > :late THEN 0 ELSE due END,
 claimed = CASE WHEN claimed > :late THEN 0 ELSE claimed END, done = min(done, :now)
 WHERE due > :late OR claimed > :late OR done > :late
+"""
+_FORGET = """
+DELETE FROM tasks WHERE done < :late AND (bucket != :bucket OR number <
+(SELECT max(number) FROM tasks WHERE bucket = :bucket AND kind != 'upload'))
 """
 _ADD = """
 INSERT INTO tasks VALUES (?, ?, ?, ?, ?, 0, 0, 0, NULL)
@@ -92,6 +96,11 @@ def entry_task(kind: Kind, key: VariantKey) -> RemoteTask:
     return RemoteTask(kind, (key.fingerprint[:16], key.family, key.digest))
 
 
+def _former(traces: RemoteTask) -> str:
+    """The name under which is remembered what has gone of a text by other tasks than its last."""
+    return f"{traces.name} before"
+
+
 class Journal(FolderFile):
     """Threads and processes may share it. Methods raise StoreError."""
 
@@ -101,11 +110,12 @@ class Journal(FolderFile):
 
     def add(self, tasks: Iterable[RemoteTask]) -> bool:
         """Whether there was room for all; there is always for deletions."""
-        number, wanted = time.time_ns(), list(tasks)
+        wanted = list(tasks)
         if not wanted:
             return True
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
+            number = self._next_number(connection)
             waiting = "SELECT count(*) FROM tasks WHERE bucket = ? AND kind = 'upload'"
             ((held,),) = connection.execute(waiting, (self._bucket,))
             kept = [task for task in wanted if task.kind is not Kind.UPLOAD or (held := held + 1) <= MOST_WAITING]
@@ -114,11 +124,26 @@ class Journal(FolderFile):
             connection.executemany(_ADD, ((self._bucket, *row) for row in rows))
         return len(kept) == len(wanted)
 
+    def _next_number(self, connection: sqlite3.Connection) -> int:
+        """Higher than all before, also where the clock was set back."""
+        ((last,),) = connection.execute("SELECT max(number) FROM tasks WHERE bucket = ?", (self._bucket,))
+        return max(time.time_ns(), (last or 0) + 1)
+
     def _with_waiting(self, connection: sqlite3.Connection, task: RemoteTask) -> RemoteTask:
-        """And what was to go before: what stays by both."""
-        told = "SELECT told FROM tasks WHERE bucket = ? AND name = ?"
-        for (before,) in connection.execute(told, (self._bucket, task.name)):
-            task = replace(task, told=(task.told[0], *(one for one in task.told[1:] if one in json.loads(before)[1:])))
+        """And what is to go already: what stays by both. What has gone is remembered beside it."""
+        found = "SELECT told, number, done FROM tasks WHERE bucket = ? AND name = ?"
+        text, *stay = task.told
+        for told, number, done in connection.execute(found, (self._bucket, task.name)).fetchall():
+            before = json.loads(told)[1:]
+            if done is None:
+                task = replace(task, told=(text, *(one for one in stay if one in before)))
+            elif not set(stay) <= set(before):
+                for (older,) in connection.execute(
+                    "SELECT told FROM tasks WHERE bucket = ? AND name = ?", (self._bucket, _former(task))
+                ):
+                    before = [one for one in before if one in json.loads(older)[1:]]
+                row = (self._bucket, _former(task), task.kind, json.dumps((text, *before)), number, done)
+                connection.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, 0, 0, 0, ?)", row)
         return task
 
     def take(self, kinds: Collection[Kind], most: int, *, hopeless: bool = False) -> list[RemoteTask]:
@@ -129,7 +154,7 @@ class Journal(FolderFile):
             connection.execute("BEGIN IMMEDIATE")
             now = time.time()
             connection.execute(_SET_BACK, {"now": now, "late": now + AHEAD_S})
-            connection.execute("DELETE FROM tasks WHERE done < ?", (now - REMEMBERED_S,))
+            connection.execute(_FORGET, {"bucket": self._bucket, "late": now - REMEMBERED_S})
             marks = ", ".join("?" * len(kinds))
             wanted = (
                 f"SELECT name, kind, told, number, tries FROM tasks WHERE bucket = ? AND kind IN ({marks}) "
@@ -182,12 +207,14 @@ class Journal(FolderFile):
         under their names goes on, but for an upload that was told before.
         """
         wanted = {task.name: task for task in left}
-        number, due = time.time_ns(), time.time() + jittered(FIRST_S)
-        rows = [
-            (self._bucket, task.name, task.kind, json.dumps(task.told), number + one, due, HOPELESS, task.number)
-            for one, task in enumerate(wanted.values())
-        ]
+        due = time.time() + jittered(FIRST_S)
         with self._open() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            number = self._next_number(connection)
+            rows = (
+                (self._bucket, task.name, task.kind, json.dumps(task.told), number + one, due, HOPELESS, task.number)
+                for one, task in enumerate(wanted.values())
+            )
             connection.executemany(_LEAVE, rows)
         self.end([task for task in tasks if task.name not in wanted])
         self.postpone([task for task in tasks if task.name in wanted], HOPELESS)
@@ -228,6 +255,12 @@ class Journal(FolderFile):
             )
         return None if due is None else min(AHEAD_S, max(0.0, due - time.time()))
 
+    def deletes_since(self, number: int) -> bool:
+        """Whether any deletion was told after this one's, of whatever and however long ago."""
+        told = "SELECT EXISTS (SELECT 1 FROM tasks WHERE bucket = ? AND kind != 'upload' AND number > ?)"
+        with self._open() as connection:
+            return bool(connection.execute(told, (self._bucket, number)).fetchone()[0])
+
     def has_gone(self, key: VariantKey, parts: Collection[str], since: int = 0) -> bool:
         """Whether an entry that these texts had a part in has been deleted here, or will be. `since`: by what was told
         after this number.
@@ -236,14 +269,15 @@ class Journal(FolderFile):
             entry_task(Kind.DELETE, key),
             RemoteTask(Kind.FAMILY, (key.family,)),
             *(RemoteTask(Kind.CHUNK, (one, key.chunk)) for one in (key.border, group_of(key.border))),
-            *(RemoteTask(Kind.TRACES, (text,)) for text in parts if text != key.chunk),
         ]
-        names = [task.name for task in tasks]
+        traces = [RemoteTask(Kind.TRACES, (text,)) for text in parts if text != key.chunk]
+        names = [*(task.name for task in (*tasks, *traces)), *map(_former, traces)]
         marks = ", ".join("?" * len(names))
         with self._open() as connection:
             found = connection.execute(
-                f"SELECT kind, told FROM tasks WHERE bucket = ? AND kind != ? AND number > ? AND name IN ({marks})",
-                (self._bucket, Kind.UPLOAD, since, *names),
+                f"SELECT kind, told FROM tasks WHERE bucket = ? AND kind != ? AND number > ? AND name IN ({marks}) "
+                "AND (done IS NULL OR done >= ?)",
+                (self._bucket, Kind.UPLOAD, since, *names, time.time() - REMEMBERED_S),
             ).fetchall()
         stay = ((kind, json.loads(told)[1:]) for kind, told in found)
         return not all(

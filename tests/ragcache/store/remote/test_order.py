@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,21 @@ def test_a_deletion_is_written_down_though_what_goes_here_cannot_be_looked_up(
         store.drop_chunk(key.fingerprint, key.system, key.chunk, elsewhere=True)
     settled(store)
     assert digests_in(store) == set()
+
+
+def test_a_clock_that_is_set_back_changes_no_order(
+    tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told later has the higher number, by which an upload finds what was deleted since."""
+    waiting = Journal(tmp_path, URL)
+    key, numbers = make_variant().key, iter((3_000, 2_000, 1_000, 5_000))
+    monkeypatch.setattr(time, "time_ns", lambda: next(numbers))
+    waiting.add([entry_task(Kind.UPLOAD, key)])
+    (upload,) = waiting.take((Kind.UPLOAD,), 9)
+    waiting.add([RemoteTask(Kind.TRACES, ("a",)), RemoteTask(Kind.TRACES, ("b",))])
+    waiting.narrow([], [RemoteTask(Kind.DELETE, ("", "f", "d"))])
+    waiting.add([entry_task(Kind.UPLOAD, make_variant((2, 2)).key)])
+    assert waiting.has_gone(key, {"b"}, since=upload.number)
+    with waiting._open() as connection:
+        told = connection.execute("SELECT number FROM tasks ORDER BY number").fetchall()
+    assert told == [(3_000,), (3_001,), (3_002,), (3_003,), (5_000,)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ragcache.store.remote import journal as module
 from ragcache.store.remote.journal import Kind, RemoteTask
 from ragcache.types import Variant
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
@@ -50,3 +51,26 @@ def test_a_text_that_goes_twice_leaves_what_stays_by_both(
     told = [name for name in traces if not name.startswith("untold")]
     assert {name for name in told if not journal.has_gone(traces[name].key, {"gone"})} == left
     assert journal.waiting() == {Kind.TRACES: 1}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_text_that_has_gone_goes_again_by_what_is_told_then(
+    machine: OpenMachine, folder_url: str, traces: dict[str, Variant], again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was put since may stay; what was on its way before is remembered as gone as long as any."""
+    journal = machine("one", folder_url)._journal
+    for stay in (("key-*",), ("", "key-*"), ("", "collection-*", "key-*"))[: 3 if again else 2]:
+        journal.add([RemoteTask(Kind.TRACES, ("gone", *stay))])
+        (task,) = journal.take((Kind.TRACES,), 9)
+        assert task.told == ("gone", *stay)
+        journal.end([task])
+    told = [name for name in traces if not name.startswith("untold")]
+    gone = {name for name in told if journal.has_gone(traces[name].key, {"gone"})}
+    assert gone == {"", "collection-a", "team"}
+    since = {name for name in told if journal.has_gone(traces[name].key, {"gone"}, since=task.number - 1)}
+    assert since == ({"team"} if again else {"collection-a", "team"})
+    monkeypatch.setattr(module, "REMEMBERED_S", -1.0)
+    assert not any(journal.has_gone(traces[name].key, {"gone"}) for name in told)
+    journal.take((Kind.TRACES,), 9)
+    with journal._open() as connection:
+        assert connection.execute("SELECT count(*) FROM tasks").fetchall() == [(1,)], "which tells what came last"

@@ -73,6 +73,8 @@ def test_who_is_killed_before_what_was_sent_is_written_down_as_gone_does_it_the_
     journal, add = other._journal, other._journal.add
     journal.add([entry_task(Kind.UPLOAD, variant.key)])
     assert journal.take((Kind.UPLOAD,), 1)  # by who sent it, and is gone
+    journal.add([RemoteTask(Kind.TRACES, ("a",))])
+    journal.end(journal.take((Kind.TRACES,), 1))
     other._disk.delete(variant.key)
     with journal._open() as connection:
         connection.execute("UPDATE tasks SET claimed = 0")
@@ -171,3 +173,38 @@ def test_a_file_that_cannot_be_read_now_is_uploaded_later(
     store._courier.wake()
     settled(store)
     assert digests_in(store) == {late.key.digest, sound.key.digest}
+
+
+@pytest.mark.parametrize(("deleted", "stays"), [(False, True), (True, False)])
+def test_what_was_evicted_before_it_was_sent_takes_no_other_machines_copy(
+    machine: OpenMachine,
+    folder_url: str,
+    make_variant: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    deleted: bool,
+    stays: bool,
+) -> None:
+    """Where nothing was deleted since, of however long ago: whoever has sent it was right to."""
+    variant, one, other = make_variant(), machine("one", folder_url), machine("other", folder_url)
+
+    async def failing(name: str, data: Any) -> None:
+        raise RemoteError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(one._bucket, "write", failing)
+        if not deleted:
+            one.drop_seeing({"a"})
+        one.put(variant)
+        assert not one.settle(60)
+    other.put(variant)
+    settled(other)
+    if deleted:
+        one.drop_seeing({"a"})
+        wait_until(lambda: one._journal.waiting() == {Kind.UPLOAD: 1}, 60)
+    one._disk.delete(variant.key)
+    with one._journal._open() as connection:
+        connection.execute("UPDATE tasks SET due = 0, done = 1 WHERE done IS NOT NULL")  # long ago
+        connection.execute("UPDATE tasks SET due = 0")
+    one._courier.wake()
+    settled(one)
+    assert digests_in(other) == ({variant.key.digest} if stays else set())
