@@ -32,7 +32,7 @@ from app.library.kv import (
     families_of,
     has_kv,
 )
-from app.library.kv_removal import drop_chunks, drop_prefixes, drop_traces
+from app.library.kv_removal import drop_kv, drop_prefixes
 from app.models import Models
 from app.settings import Settings
 from ragcache.address import system_address
@@ -254,13 +254,14 @@ def _finish_removals(library: Library, models: Models) -> None:
     orphans = library.catalog.orphans
     abandoned = orphans.abandoned()
     left = orphans.unused(abandoned)
-    shared = EverybodysContexts(library)
+    loss = drop_kv(models, (), left, shared=EverybodysContexts(library))
     if abandoned:
-        drop_prefixes(models)
-    drop_chunks(models, (), left, shared=shared)
-    drop_traces(models, left, shared)
-    orphans.forget(abandoned)
+        with loss.noting(abandoned):
+            drop_prefixes(models)
+    orphans.forget(abandoned - loss.kept)
     library.sweep_indexes()
+    if loss.fault is not None:
+        raise loss.fault
 
 
 def verify(library: Library, models: Models) -> Verified:

@@ -19,13 +19,13 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from app.chat.messages import Resolve
-from app.errors import NotFound
+from app.errors import CatalogError, NotFound
 from app.library import Library
 from app.library.catalog.serving_records import ContextCache
 from app.library.catalog.tables import now
 from app.library.identities import Identity
 from app.library.kv import EverybodysContexts, may_have_kv
-from app.library.kv_removal import drop_chunks, drop_traces, identities_to_drop
+from app.library.kv_removal import KvLoss, drop_kv, identities_to_drop
 from app.models import Models
 from app.prompt import check_text
 from ragcache.address import system_address
@@ -190,23 +190,30 @@ class Contexts:
             self._drop(made)
         except StoreError as error:
             log.warning("what was pinned for a context cache that was not made stays: %s", error)
-            self._rows.delete(made.id, None)
+            self._rows.delete(made.id, None, () if made.border else self._texts(made))
 
     def _drop(self, cache: ContextCache) -> None:
         """Pins first, which name it: behind its row nobody could take them away. Then SQL: from then on nobody finds
-        it.
+        it, and what its end leaves to be done about everybody's texts, with what documents have left to it, is known.
         """
+        orphans, kept = self._library.catalog.orphans, set[str]()
         with self._lock:
-            own = _hashes(self._rows.chunks_within(cache.border).get(cache.id, []))
+            own = self._texts(cache)
             if cache.pinned and may_have_kv(self._settings):
                 self._unpin(cache, own)
-            self._rows.delete(cache.id, None)
+            self._rows.delete(cache.id, None, () if cache.border else own)
             others = self._rows.chunks_within(cache.border).values()  # now: another process may have ended one at once
             gone = own - _hashes(chunk for chunks in others for chunk in chunks)
             if not cache.border:
-                gone &= self._library.catalog.orphans.unused(gone)
+                gone &= orphans.unused(gone)
             if may_have_kv(self._settings):
-                self._drop_kv(cache, gone)
+                kept = self._drop_kv(cache, gone)
+            if not cache.border:
+                with suppress(CatalogError):  # others write: then it is done again
+                    orphans.settle_cache(cache.id, kept)
+
+    def _texts(self, cache: ContextCache) -> set[str]:
+        return _hashes(self._rows.chunks_within(cache.border, [cache.id]).get(cache.id, []))
 
     def _unpin(self, cache: ContextCache, chunks: Iterable[str]) -> None:
         """Behind whatever System segment it was made: another may have been set since."""
@@ -217,27 +224,25 @@ class Contexts:
         for key in (*own, *(system_address(model, one, cache.border) for one in systems)):
             store.pin(key, False, owner=_pinner(cache))
 
-    def _drop_kv(self, cache: ContextCache, gone: set[str]) -> None:
+    def _drop_kv(self, cache: ContextCache, gone: set[str]) -> set[str]:
         """Of whatever engine and behind all System segments, and what was computed over it: all within the border; of
-        what was everybody's as if the last document had gone that had it.
+        what was everybody's as if the last document had gone that had it -> texts of which some could not be deleted.
         """
-        store, system = self._models.store, self._models.template.system().hash
-        try:
-            if not cache.border:
-                known = identities_to_drop(self._library, self._models)
-                others = EverybodysContexts(self._library)
-                drop_chunks(self._models, {Identity(cache.model, system), *known}, gone, shared=others)
-                drop_traces(self._models, gone, others)
-                return
-            for chunk in gone:
-                store.drop_chunk(cache.model, system, chunk, cache.border, elsewhere=True)
-            for key in store.seeing(gone) if gone else ():
+        system, loss = self._models.template.system().hash, KvLoss()
+        if not cache.border:
+            known = {Identity(cache.model, system), *identities_to_drop(self._library, self._models)}
+            loss = drop_kv(self._models, known, gone, shared=EverybodysContexts(self._library))
+        with loss.noting(gone):
+            for chunk in gone if cache.border else ():
+                with loss.noting([chunk]):
+                    self._models.store.drop_chunk(cache.model, system, chunk, cache.border, elsewhere=True)
+            for key in self._models.store.seeing(gone) if gone and cache.border else ():
                 if key.border == cache.border:
-                    store.delete(key)
-        except StoreError as error:
-            log.warning(
-                "KV of the context cache %s was not deleted, `ragcache cache prune` does it: %s", cache.id, error
-            )
+                    self._models.store.delete(key)
+        if loss.fault is not None:
+            told = "KV of the context cache %s was not deleted, `ragcache cache prune` does it: %s"
+            log.warning(told, cache.id, loss.fault)
+        return loss.kept
 
 
 class Sweeper:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
 from app.library.identities import Identity, recorded_identities
 from app.library.kv import EverybodysContexts
-from app.library.kv_removal import drop_chunks, identities_to_drop, lose_traces
+from app.library.kv_removal import drop_chunks, identities_to_drop, lose_traces, traced
 from app.library.order import SHORT, Standing
 from app.models import Models
 from ragcache.errors import PromptError, StoreError, StoreFull
@@ -157,12 +157,13 @@ class KvRemoval:
         if not (chunks := set(orphans)):
             return
         self._gone.update(chunks)
-        with self._telling(chunks):
-            if self._identities is None:
-                self._identities = identities_to_drop(self._library, self._models)
-                if self._identities:
-                    self._identities |= self._recorded
-            drop_chunks(self._models, self._identities, chunks, self._collection, self._shared)
+        if self._identities is None:
+            self._identities = identities_to_drop(self._library, self._models)
+            if self._identities:
+                self._identities |= self._recorded
+        loss = drop_chunks(self._models, self._identities, chunks, self._collection, self._shared)
+        if loss.fault is not None:
+            self._tell(loss.fault, loss.kept)
 
     def finish(self) -> set[str]:
         """What was computed over them goes too, and what a process has left that was killed before -> chunks that have
@@ -172,8 +173,10 @@ class KvRemoval:
         left, lost = orphans.of(self._collection)
         self.drop(orphans.unused(left - self._gone))
         gone, self._gone = orphans.unused(self._gone), set()
-        with self._telling(left):
+        try:
             lost |= lose_traces(self._library, self._models, self._collection, gone, self._shared)
+        except StoreError as error:
+            self._tell(error, traced(self._models, gone, self._shared))
         self._done, self._kept = left - self._kept, set()
         return lost
 
@@ -181,11 +184,7 @@ class KvRemoval:
         """What went is gone, and these, which lost KV by it, have it again, or wait for it until they are used."""
         self._library.catalog.orphans.settle(self._collection, self._done.union(again))
 
-    @contextmanager
-    def _telling(self, chunks: Iterable[str]) -> Iterator[None]:
-        try:
-            yield
-        except StoreError as error:
-            self._kept.update(chunks)
-            log.warning("KV of documents that are gone was not deleted: %s", error)
-            self._tally.note("not all KV of documents that are gone could be deleted: the next ingest tries it again")
+    def _tell(self, fault: StoreError, kept: Iterable[str]) -> None:
+        self._kept.update(kept)
+        log.warning("KV of documents that are gone was not deleted: %s", fault)
+        self._tally.note("not all KV of documents that are gone could be deleted: the next ingest tries it again")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import product
 
 from app.library import Library
@@ -12,15 +14,55 @@ from app.library.identities import Identity, known_identities
 from app.library.kv import AROUND, BROUGHT, EverybodysContexts, border_around, may_have_kv
 from app.models import Models
 from ragcache.address import group_of, is_within
-from ragcache.errors import StoreError
+from ragcache.errors import RagcacheError, StoreError
+from ragcache.store.base import KVStore
 from ragcache.types import VariantKey
 
 ASKED = 32  # chunks of which is asked together who shares them
+MOST_LOOKED_AT = 256  # entries that could not be deleted
+
+
+@dataclass
+class KvLoss:
+    """What went of texts, and the texts of which some could not be deleted, by a fault."""
+
+    variants: int = 0
+    kept: set[str] = field(default_factory=set)
+    fault: StoreError | None = None
+
+    @contextmanager
+    def noting(self, chunks: Iterable[str]) -> Iterator[None]:
+        """What fails in the block keeps these."""
+        try:
+            yield
+        except StoreError as error:
+            self.note(error, chunks)
+
+    def note(self, fault: StoreError, chunks: Iterable[str]) -> None:
+        self.fault = fault
+        self.kept.update(chunks)
 
 
 def identities_to_drop(library: Library, models: Models) -> set[Identity]:
     """Whose KV goes with a chunk; ask before the chunk goes, since its collection may go too."""
     return known_identities(library, models) if may_have_kv(library.settings) else set()
+
+
+def drop_kv(
+    models: Models,
+    identities: Iterable[Identity],
+    hashes: Iterable[str],
+    last: Collection | None = None,
+    shared: EverybodysContexts | None = None,
+) -> KvLoss:
+    """`drop_chunks`, and `drop_traces` whatever came of that."""
+    chunks = set(hashes)
+    loss = drop_chunks(models, identities, chunks, last, shared)
+    try:
+        loss.variants += len(drop_traces(models, chunks, shared))
+    except StoreError as error:
+        loss.note(error, traced(models, chunks, shared))
+    return loss
 
 
 def drop_chunks(
@@ -29,34 +71,34 @@ def drop_chunks(
     hashes: Iterable[str],
     last: Collection | None = None,
     shared: EverybodysContexts | None = None,
-) -> int:
+) -> KvLoss:
     """Delete all KV of chunks that nobody has any more, this collection the `last`: everybody's, and that within the
     borders around it and all others, since they may have had the same chunk, or it another uid. Of every engine and
     System segment by the hash, also of those that nobody names any more, and of these `identities` also what a header
-    does not tell; returns how many variants went. Everybody's of those that a context cache has that is everybody's
-    (`shared`, asked as it goes on, since one may be made meanwhile) goes with that. Raises StoreError when it has tried
-    all.
+    does not tell. Everybody's of those that a context cache has that is everybody's
+    (`shared`, asked as it goes on, since one may be made meanwhile) goes with that. What cannot be deleted keeps no
+    other.
     """
-    chunks = list(hashes)
+    chunks, loss = list(hashes), KvLoss()
     if not chunks or not may_have_kv(models.settings):
-        return 0
+        return loss
     first, *rest = [*identities] or [Identity("", "")]
-    drop, gone = models.store.drop_chunk, 0
-    failed: StoreError | None = None
+    with loss.noting(chunks):
+        drop = models.store.drop_chunk
+    if loss.fault is not None:
+        return loss
     for batch in batches(chunks, ASKED):
         kept = shared.having(batch) if shared else ()
         for chunk, border in product(batch, ("", border_around(last) if last else AROUND)):
             if not border and chunk in kept:
                 continue
-            try:
-                group = group_of(border) if border else ""
-                gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True, group=group)
-                gone += sum(drop(one.fingerprint, one.system, chunk, border) for one in rest)
-            except StoreError as error:  # one that cannot be deleted keeps no other
-                failed = error
-    if failed is not None:
-        raise failed
-    return gone
+            group = group_of(border) if border else ""
+            with loss.noting([chunk]):
+                loss.variants += drop(first.fingerprint, first.system, chunk, border, elsewhere=True, group=group)
+            for one in rest:
+                with loss.noting([chunk]):
+                    loss.variants += drop(one.fingerprint, one.system, chunk, border)
+    return loss
 
 
 def drop_traces(models: Models, hashes: Iterable[str], shared: EverybodysContexts | None = None) -> list[VariantKey]:
@@ -65,6 +107,34 @@ def drop_traces(models: Models, hashes: Iterable[str], shared: EverybodysContext
     Raises StoreError.
     """
     return [key for chunks, stay in _going(models, hashes, shared) for key in models.store.drop_seeing(chunks, stay)]
+
+
+def traced(models: Models, hashes: Iterable[str], shared: EverybodysContexts | None = None) -> set[str]:
+    """Those of these chunks whose traces are there still, or may be, since they could not be deleted."""
+    chunks, found = set(hashes), set[str]()
+    try:
+        store = models.store
+        for some, stay in _going(models, chunks, shared):
+            left = [key for key in store.seeing(some) if not is_within(key.border, stay)]
+            if len(left) > MOST_LOOKED_AT:
+                return chunks
+            for key in left:
+                found |= some & _parts(store, key) or some
+    except StoreError:
+        return chunks
+    return found
+
+
+def _parts(store: KVStore, key: VariantKey) -> set[str]:
+    """What had a part in an entry; nothing where that is not told whole."""
+    try:
+        if (entry := store.open(key)) is None:
+            return set()
+        with entry:
+            lineage = entry.origin().lineage
+    except RagcacheError:
+        return set()
+    return {*key.context, *lineage.seen} if lineage.complete else set()
 
 
 def lose_traces(

@@ -18,11 +18,10 @@ from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
 from app.library.identities import Identity
 from app.library.kv import EverybodysContexts
-from app.library.kv_removal import drop_chunks, drop_prefixes, drop_traces, identities_to_drop
+from app.library.kv_removal import drop_kv, drop_prefixes, identities_to_drop
 from app.library.originals import SCHEME, Originals
 from app.library.pinning import unpin_collection
 from app.models import Models
-from ragcache.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -75,16 +74,16 @@ def _with_kv(
 ) -> Removal:
     ours, left = library.catalog.orphans, library.catalog.orphans.left_by(collection)
     orphans = {*removed.orphans, *left} if whole else set(removed.orphans)  # behind the whole nobody comes
-    try:
-        if whole:
+    loss = drop_kv(models, identities, orphans, collection, EverybodysContexts(library))
+    if whole:
+        with loss.noting(orphans):
             drop_prefixes(models)
-        dropped = _drop(library, models, collection, orphans, identities)
-    except StoreError as error:
+    ours.settle(collection, (set.union(*ours.of(collection)) if whole else orphans) - loss.kept)
+    if loss.fault is not None:
         raise MaintenanceError(
-            f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"
-        ) from error
-    ours.settle(collection, set.union(*ours.of(collection)) if whole else orphans)
-    dropped += _finished(library, models, collection, left - orphans, identities)
+            f"the documents are deleted, but not all of their KV: {loss.fault}; then run `ragcache cache prune`"
+        ) from loss.fault
+    dropped = loss.variants + _finished(library, models, collection, left - orphans, identities)
     return Removal(removed.documents, removed.chunks, dropped)
 
 
@@ -92,18 +91,9 @@ def _finished(
     library: Library, models: Models, collection: Collection, left: set[str], identities: Iterable[Identity]
 ) -> int:
     """What a removal or ingest has left that was killed, or did not find out whether others have it -> what went."""
-    try:
-        dropped = _drop(library, models, collection, left, identities)
-    except StoreError as error:
-        log.warning("KV of documents that were gone before was not deleted, the next ingest tries it again: %s", error)
-        return 0
-    library.catalog.orphans.settle(collection, left)
-    return dropped
-
-
-def _drop(
-    library: Library, models: Models, collection: Collection, orphans: set[str], identities: Iterable[Identity]
-) -> int:
-    shared = EverybodysContexts(library)
-    dropped = drop_chunks(models, identities, orphans, collection, shared)
-    return dropped + len(drop_traces(models, orphans, shared))
+    loss = drop_kv(models, identities, left, collection, EverybodysContexts(library))
+    if loss.fault is not None:
+        told = "KV of documents that were gone before was not deleted, the next ingest tries it again: %s"
+        log.warning(told, loss.fault)
+    library.catalog.orphans.settle(collection, left - loss.kept)
+    return loss.variants

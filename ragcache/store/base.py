@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ragcache.address import is_within, lead_address, prefix_name
+from ragcache.errors import StoreError
 from ragcache.store.budgets import BudgetedTier, Resizable
 from ragcache.store.findings import Fetched, Flaw, TierStats
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
@@ -177,13 +178,30 @@ class KVStore(Resizable):
         self.end_era()
         key = lead_address(fingerprint, system, chunk, border)
         every = self.everywhere(replace(key, border=group or border)) if elsewhere else ()
-        # Its own System's also by their family, which is told too where a header could not be read. That may raise.
-        return sum(map(self.delete, every)) + self.drop_families({key.family: ()})
+        gone = 0
+        try:
+            gone = len(self._delete_each(every))
+        finally:  # its own System's also by their family, which is told too where a header could not be read
+            gone += self.drop_families({key.family: ()})
+        return gone
+
+    def _delete_each(self, keys: Iterable[VariantKey]) -> list[VariantKey]:
+        """What went. Raises StoreError when it has tried all: one that cannot be deleted keeps no other."""
+        gone, failed = list[VariantKey](), list[StoreError]()
+        for key in keys:
+            try:
+                if self.delete(key):
+                    gone.append(key)
+            except StoreError as error:
+                failed.append(error)
+        if failed:
+            raise failed[-1]
+        return gone
 
     def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
         """Delete every variant of these, wherever it is, but those of the digests that stay -> how many, here."""
         found = ((info.key, stay) for one, stay in families.items() for info in self.variants(one))
-        return sum(self.delete(key) for key, stay in found if key.digest not in stay)
+        return len(self._delete_each(key for key, stay in found if key.digest not in stay))
 
     @abstractmethod
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
@@ -196,7 +214,7 @@ class KVStore(Resizable):
         borders and groups that `stay` does not.
         """
         self.end_era()
-        return [key for key in self.seeing(chunks) if not is_within(key.border, stay) and self.delete(key)]
+        return self._delete_each(key for key in self.seeing(chunks) if not is_within(key.border, stay))
 
     def drop_prefixes(self) -> None:
         """Delete all exact prefixes, of whatever engine."""

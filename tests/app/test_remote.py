@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from app.library.removal import remove_documents
 from app.models import Models
 from app.settings import load_settings
 from ragcache.cache import ChunkCache
+from ragcache.errors import StoreError
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.store.remote import store as module
@@ -33,6 +35,7 @@ from tests.ports import held_port
 
 Machine = Callable[[str], tuple[Library, Models]]
 SETTLED_S = 60.0
+TEXT, OVER = "The bell rang at noon.", "Nobody heard it."
 
 
 @pytest.fixture
@@ -135,10 +138,9 @@ def test_a_document_that_is_deleted_leaves_the_bucket(machine: Machine, tmp_path
 def test_a_text_that_a_context_cache_has_had_last_leaves_the_bucket(machine: Machine, tmp_path: Path) -> None:
     """With what another machine has computed over it."""
     one, (library, models) = machine("one"), machine("other")
-    text, over = "The bell rang at noon.", "Nobody heard it."
-    caches, collection = Contexts(library, models), fill(library, models, books={"/a.txt": [text]})
-    made, template = caches.create(ContextRequest([text])), one[1].template
-    assert len(list(one[1].cache.ingest(template.system(), [template.chunk(text), template.chunk(over)]))) == 2
+    caches, collection = Contexts(library, models), fill(library, models, books={"/a.txt": [TEXT]})
+    made, template = caches.create(ContextRequest([TEXT])), one[1].template
+    assert len(list(one[1].cache.ingest(template.system(), [template.chunk(TEXT), template.chunk(OVER)]))) == 2
     settled(one[1])
     settled(models)
     assert objects(tmp_path) == 3, "the System segment's, the text's, and what was computed over it"
@@ -148,6 +150,39 @@ def test_a_text_that_a_context_cache_has_had_last_leaves_the_bucket(machine: Mac
     caches.expire(made.id)
     settled(models)
     assert objects(tmp_path) == 1
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_pruning_ends_in_the_bucket_what_the_end_of_a_context_cache_began(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """Of a text that a document has left to it, by a process that was killed or met a fault; here all is evicted."""
+    library, models = machine("one")
+    collection, caches = fill(library, models, books={"/a.txt": [TEXT, OVER]}, kv=True), Contexts(library, models)
+    made = caches.create(ContextRequest([TEXT]))
+    settled(models)
+    ids = [one.id for one in library.catalog.documents.all(collection)]
+    remove_documents(library, models, collection, ids)
+    settled(models)
+    left = objects(tmp_path)
+    assert left >= 2, "the System segment's, the text's, and what was computed over it"
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt if killed else StoreError("the disk is away")
+
+    with monkeypatch.context() as patch:
+        for name in ("drop_chunk", "drop_seeing"):
+            patch.setattr(models.store, name, fail)
+        with pytest.raises(KeyboardInterrupt) if killed else nullcontext():
+            caches.expire(made.id)
+    settled(models)
+    assert objects(tmp_path) == left
+    for file in (tmp_path / "one" / "cache" / "kv").glob("*/*/*/*.kv"):
+        file.unlink()
+    prune(library, models)
+    settled(models)
+    assert objects(tmp_path) == 1
+    assert library.catalog.orphans.abandoned() == set()
 
 
 def test_what_is_evicted_leaves_the_bucket(machine: Machine, tmp_path: Path) -> None:

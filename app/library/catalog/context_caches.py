@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, true, u
 from app.errors import NotFound
 from app.library.catalog.database import Database, DatabasePart, batches
 from app.library.catalog.last_uses import LastUses
+from app.library.catalog.orphans import left_by_cache
 from app.library.catalog.serving_records import ContextCache
 from app.library.catalog.serving_tables import CONTEXT_CACHES
 from app.library.catalog.tables import now
@@ -90,12 +91,13 @@ class ContextCaches(DatabasePart):
         self._change(cache_id, owner, {"expires": expires, "used": now()})
         return self.get(cache_id, owner)
 
-    def delete(self, cache_id: str, owner: str | None) -> None:
-        """Also one that has expired."""
+    def delete(self, cache_id: str, owner: str | None, left: Iterable[str] = ()) -> None:
+        """Also one that has expired. `left`: token hashes that are written down until `Orphans.settle_cache`."""
         own = and_(CONTEXT_CACHES.c.id == cache_id, _of(owner))
         with self._database.writing() as connection:
             if not connection.execute(delete(CONTEXT_CACHES).where(own)).rowcount:
                 raise _missing(cache_id)
+            left_by_cache(connection, cache_id, left)
 
     def expired(self, moment: datetime | None = None) -> list[ContextCache]:
         """For whoever deletes them, with their KV."""

@@ -2,6 +2,7 @@
 
 They are written in the transaction that takes the chunks away, and are settled when their KV has gone and that of the
 others has come again. So a process that is killed between leaves the rest to the next one that works on the collection.
+What a context cache leaves, `cache prune` does, as with collections that are gone.
 
 With PostgreSQL two transactions do not see what the other takes away. So there each writes down what its own collection
 has no more, and looks after its commit who has it still (`claimed`): the last to commit sees that nobody has.
@@ -22,7 +23,7 @@ from app.library.catalog.records import Collection, Removed
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, METADATA, Id
 
 log = logging.getLogger(__name__)
-# Without a foreign key: a collection that is deleted leaves them too.
+# Without a foreign key: a collection that is deleted leaves them too, and so does a context cache.
 ORPHANS = Table(
     "orphans",
     METADATA,
@@ -62,6 +63,16 @@ def claimed(database: Database, collection: Collection, removed: Removed) -> Rem
     except CatalogError as error:
         log.warning("whether others have the texts that have gone was not found out: %s", error)
     return replace(removed, orphans=tuple(found))
+
+
+def left_by_cache(connection: Connection, cache_id: str, hashes: Iterable[str]) -> None:
+    """Written down as left behind by a context cache that is deleted, whoever else has them."""
+    _write(connection, _place(cache_id), set(hashes), lost=False)
+
+
+def _place(cache_id: str) -> int:
+    """Of a context cache among the ids of collections: below all of these."""
+    return -1 - int(cache_id[-15:], 16)
 
 
 def _claim(connection: Connection, collection_id: int, hashes: Sequence[str]) -> tuple[str, ...]:
@@ -137,8 +148,14 @@ class Orphans(DatabasePart):
                 own = ORPHANS.c.collection_id == collection.id, ORPHANS.c.token_hash.in_(batch)
                 connection.execute(delete(ORPHANS).where(*own))
 
+    def settle_cache(self, cache_id: str, kept: Iterable[str] = ()) -> None:
+        """All is done about what a context cache has left behind, but for these."""
+        own = ORPHANS.c.collection_id == _place(cache_id), ORPHANS.c.token_hash.not_in(sorted(kept))
+        with self._database.writing() as connection:
+            connection.execute(delete(ORPHANS).where(*own))
+
     def abandoned(self) -> set[str]:
-        """What collections that are gone have left behind."""
+        """What collections and context caches that are gone have left behind."""
         query = select(ORPHANS.c.token_hash).where(_ABANDONED, ~ORPHANS.c.lost)
         with self._database.reading() as connection:
             return set(connection.scalars(query))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -275,10 +276,10 @@ def test_a_text_of_two_caches_that_end_at_once_goes(
     elsewhere = Contexts(pipeline.library, pipeline.models)
     delete = contexts._rows.delete
 
-    def late(cache_id: str, owner: str | None) -> None:
+    def late(cache_id: str, owner: str | None, *left: Any) -> None:
         monkeypatch.undo()
         elsewhere.expire(second.id, ANN[0])
-        delete(cache_id, owner)
+        delete(cache_id, owner, *left)
 
     monkeypatch.setattr(contexts._rows, "delete", late)
     contexts.expire(first.id, ANN[0])

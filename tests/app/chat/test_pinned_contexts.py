@@ -64,8 +64,9 @@ def test_no_pin_outlives_a_cache_whose_kv_could_not_be_deleted(
     with monkeypatch.context() as patch:
         patch.setattr(pipeline.models.store, "drop_chunk", fail)
         contexts.expire(made)
-    assert [one.pinned for one in folder.items()] == [False] * 3
-    assert prune(pipeline.library, pipeline.models).unreferenced.entries == 2
+    assert [one.pinned for one in folder.items()] == [False] * 2, "what was computed over a text goes all the same"
+    assert prune(pipeline.library, pipeline.models).unreferenced.entries == 1
+    assert pipeline.library.catalog.orphans.abandoned() == set()
 
 
 def test_nothing_is_left_of_one_that_cannot_be_pinned(

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.cachecare import prune
 from app.errors import CatalogError, MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.locks import lock_file
@@ -13,7 +15,9 @@ from app.library.originals import Originals
 from app.library.removal import Removal, remove_collection, remove_documents
 from app.models import Models
 from app.settings import Settings
+from ragcache.errors import StoreError
 from ragcache.prefix import addresses
+from ragcache.store.disk import DiskTier
 from ragcache.types import System, Text, VariantKey
 from retriever.keyword_index import KeywordIndex
 from retriever.vector_index import VectorIndex
@@ -208,6 +212,48 @@ def test_a_removal_does_what_a_killed_one_left(library: Library, models: Models,
         2 if nothing else 4
     )
     assert len(there - files(library)) == (2 if nothing else 4)
+    assert library.catalog.orphans.of(collection) == (set(), set())
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_file_that_cannot_be_deleted_keeps_no_other(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """And of the next removal no more than its own texts: each began anew with all that had failed together."""
+    texts = [f"Sentence number {place} is here." for place in range(9)]
+    collection = fill(library, models, books={"/a.txt": texts[:4], "/b.txt": texts[4:]}, kv=True)
+    hashes, store = [models.template.chunk(text).hash for text in texts], models.store
+    (stuck,) = (key for key in store.seeing({hashes[4]}) if key.chunk == hashes[6])
+    ids, delete = [one.id for one in library.catalog.documents.all(collection)], DiskTier.delete
+
+    def fail(tier: DiskTier, key: VariantKey) -> bool:
+        if key == stuck:
+            raise StoreError("this file may not be deleted")
+        return delete(tier, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskTier, "delete", fail)
+        with pytest.raises(MaintenanceError, match="this file may not be deleted"):
+            remove_collection(library, models, collection) if whole else remove_documents(
+                library, models, collection, ids
+            )
+        assert len(files(library)) == 2, "and the System segment's"
+        assert library.catalog.orphans.of(collection)[0] == set(hashes[4:7])
+        dropped, drop = list[str](), store.drop_chunk
+
+        def count(fingerprint: str, system: str, chunk: str, *told: str, **more: Any) -> int:
+            dropped.append(chunk)
+            return drop(fingerprint, system, chunk, *told, **more)
+
+        if not whole:
+            patch.setattr(store, "drop_chunk", count)
+            remove_documents(library, models, collection, [put(library, models, collection, "/c.txt", ["Small."])])
+            assert set(dropped) == {models.template.chunk("Small.").hash, *hashes[4:7]}
+    if whole:
+        prune(library, models)
+    else:
+        remove_documents(library, models, collection, [])
+    assert len(files(library)) == 1
     assert library.catalog.orphans.of(collection) == (set(), set())
 
 
