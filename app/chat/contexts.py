@@ -229,10 +229,10 @@ class Contexts:
         what was everybody's as if the last document had gone that had it -> texts of which some could not be deleted.
         """
         system, loss = self._models.template.system().hash, KvLoss()
-        if not cache.border:
-            known = {Identity(cache.model, system), *identities_to_drop(self._library, self._models)}
-            loss = drop_kv(self._models, known, gone, shared=EverybodysContexts(self._library))
         with loss.noting(gone):
+            if not cache.border:
+                known = {Identity(cache.model, system), *identities_to_drop(self._library, self._models)}
+                loss = drop_kv(self._models, known, gone, shared=EverybodysContexts(self._library))
             for chunk in gone if cache.border else ():
                 with loss.noting([chunk]):
                     self._models.store.drop_chunk(cache.model, system, chunk, cache.border, elsewhere=True)

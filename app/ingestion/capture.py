@@ -19,7 +19,7 @@ from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
 from app.library.identities import Identity, recorded_identities
 from app.library.kv import EverybodysContexts
-from app.library.kv_removal import drop_chunks, identities_to_drop, lose_traces, traced
+from app.library.kv_removal import KvLoss, drop_chunks, identities_to_drop, lose_traces, traced
 from app.library.order import SHORT, Standing
 from app.models import Models
 from ragcache.errors import PromptError, StoreError, StoreFull
@@ -157,11 +157,13 @@ class KvRemoval:
         if not (chunks := set(orphans)):
             return
         self._gone.update(chunks)
-        if self._identities is None:
-            self._identities = identities_to_drop(self._library, self._models)
-            if self._identities:
-                self._identities |= self._recorded
-        loss = drop_chunks(self._models, self._identities, chunks, self._collection, self._shared)
+        loss = KvLoss()
+        with loss.noting(chunks):
+            if self._identities is None:
+                self._identities = identities_to_drop(self._library, self._models)
+                if self._identities:
+                    self._identities |= self._recorded
+            loss = drop_chunks(self._models, self._identities, chunks, self._collection, self._shared)
         if loss.fault is not None:
             self._tell(loss.fault, loss.kept)
 

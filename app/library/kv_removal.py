@@ -18,7 +18,7 @@ from ragcache.errors import RagcacheError, StoreError
 from ragcache.store.base import KVStore
 from ragcache.types import VariantKey
 
-ASKED = 32  # chunks of which is asked together who shares them
+ASKED = 8  # chunks of which is asked together who shares them
 MOST_LOOKED_AT = 256  # entries that could not be deleted
 
 

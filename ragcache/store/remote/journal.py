@@ -162,7 +162,8 @@ class Journal(FolderFile):
                 f"AND {_IS_HOPELESS} = ?"
             )
             told = self._bucket, *kinds, now, now, self._first_deletion(connection), hopeless
-            if hopeless and (oldest := connection.execute(f"{wanted} ORDER BY due LIMIT 1", told).fetchone()):
+            first = f"{wanted} ORDER BY due, kind = 'delete' LIMIT 1"
+            if hopeless and (oldest := connection.execute(first, told).fetchone()):
                 single = oldest[1] == Kind.DELETE
                 wanted += f" AND kind {'=' if single else '!='} 'delete'"
                 most = min(most, ALL_LOCKED) if single else most  # no more at once than may be denied in a row
