@@ -51,6 +51,10 @@ class RemoteError(StoreError):
     status = 503
 
 
+class BucketUntold(StoreError):
+    """What went here could not be written down for the bucket, where it stays until it goes once more."""
+
+
 class UnreadableObject(RemoteError):
     """One object of the bucket, though others may well be read: it is archived, has rights of its own, or has changed
     since it was listed.

@@ -178,7 +178,7 @@ class KvRemoval:
         try:
             lost |= lose_traces(self._library, self._models, self._collection, gone, self._shared)
         except StoreError as error:
-            self._tell(error, traced(self._models, gone, self._shared))
+            self._tell(error, traced(error, self._models, gone, self._shared))
         self._done, self._kept = left - self._kept, set()
         return lost
 

@@ -14,7 +14,7 @@ from app.library.identities import Identity, known_identities
 from app.library.kv import AROUND, BROUGHT, EverybodysContexts, border_around, may_have_kv
 from app.models import Models
 from ragcache.address import group_of, is_within
-from ragcache.errors import RagcacheError, StoreError
+from ragcache.errors import BucketUntold, RagcacheError, StoreError
 from ragcache.store.base import KVStore
 from ragcache.types import VariantKey
 
@@ -61,7 +61,7 @@ def drop_kv(
     try:
         loss.variants += len(drop_traces(models, chunks, shared))
     except StoreError as error:
-        loss.note(error, traced(models, chunks, shared))
+        loss.note(error, traced(error, models, chunks, shared))
     return loss
 
 
@@ -109,9 +109,13 @@ def drop_traces(models: Models, hashes: Iterable[str], shared: EverybodysContext
     return [key for chunks, stay in _going(models, hashes, shared) for key in models.store.drop_seeing(chunks, stay)]
 
 
-def traced(models: Models, hashes: Iterable[str], shared: EverybodysContexts | None = None) -> set[str]:
+def traced(
+    fault: StoreError, models: Models, hashes: Iterable[str], shared: EverybodysContexts | None = None
+) -> set[str]:
     """Those of these chunks whose traces are there still, or may be, since they could not be deleted."""
     chunks, found = set(hashes), set[str]()
+    if isinstance(fault, BucketUntold):  # what is left there is not to be seen here
+        return chunks
     try:
         store = models.store
         for some, stay in _going(models, chunks, shared):

@@ -24,7 +24,12 @@ def gauge(engine: TorchEngine, rates: Rates) -> None:
     a link takes a prefill for far dearer than it is. It takes some tenths of a second there.
     """
     spec, deep = engine.spec, min(DEEP, engine.spec.max_tokens)
-    passes, buffer = gauged(min(MANY, deep), deep), engine.buffer(deep, apart=True)
+    try:
+        buffer = engine.buffer(deep, apart=True)
+    except torch.OutOfMemoryError:  # the model leaves little beside it
+        deep = min(MANY, deep)
+        buffer = engine.buffer(deep, apart=True)
+    passes = gauged(min(MANY, deep), deep)
     kv = torch.zeros((2, spec.layers, spec.kv_heads, min(PLACED, deep), spec.head_dim), dtype=spec.dtype)
     block = Block(0, 0, kv[0], kv[1])
     for turn in range(TURNS):

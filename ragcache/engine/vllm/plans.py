@@ -124,7 +124,7 @@ class Pace:
         terms = replace(terms, overlaps=self._settings.meets and known <= exact)
         if self._ordinary.rows:
             step = STEP_S + self.rates.seconds(self._ordinary + Work(passes=1))
-            terms = replace(terms, step_seconds=step, slice_tokens=max(self._beside, self._settings.least_tokens))
+            terms = replace(terms, step_seconds=step, slice_tokens=max(1, self._beside, self._settings.least_tokens))
         return worthwhile(plan, linker, self.rates, terms)
 
     def forecast(self, plan: Plan, linker: Linker) -> Forecast:
@@ -178,7 +178,7 @@ def plan_linkage(
     of another form. `others`: KV behind other System segments serves too.
     """
     found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all, others=others)
-    if not asked.always:
+    if not (asked.always or asked.linker.recompute_all):
         pace.hear(HEARD_S)
     plan = found if asked.always else pace.worthwhile(found, asked.linker)
     system = first_address(plan, fingerprint)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from ragcache.address import is_prefix, lead_address
-from ragcache.errors import StoreError
+from ragcache.errors import BucketUntold, StoreError
 from ragcache.store.base import KVStore, OpenEntry, Tier
 from ragcache.store.disk import DiskTier
 from ragcache.store.entry import KnownForms
@@ -244,14 +244,21 @@ class SharedStore(StoreOver):
     @contextmanager
     def _dropping(self, *tasks: RemoteTask) -> Iterator[None]:
         """Written down first: what is on its way from the bucket then finds that it has gone, and a process that is
-        killed in the block has told the bucket. What cannot be written down goes here all the same.
+        killed in the block has told the bucket. What cannot be written down goes here all the same. Raises
+        BucketUntold.
         """
+        untold: StoreError | None = None
         with ExitStack() as last:
             last.callback(self._courier.wake)
             try:
                 self._journal.add(tasks)
-            finally:
+            except StoreError as error:
+                untold = error
+            try:
                 yield
+            finally:
+                if untold is not None:
+                    raise BucketUntold(str(untold)) from untold
 
     def settle(self, seconds: float) -> bool:
         """Wait until what has come is kept, and so long for the bucket to be told; says whether it is told all."""

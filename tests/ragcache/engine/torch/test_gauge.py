@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+import torch
+
+from ragcache.engine.torch import gauge as module
 from ragcache.engine.torch.gauge import DEEP, MANY, PLACED, TURNS, gauge, gauged, of_pass
 from ragcache.rates import Rates, Work
 from ragcache.types import Span
@@ -31,6 +35,22 @@ def test_passes_of_few_and_of_many_rows_are_measured(tiny: Tiny) -> None:
     assert 1 <= turns < TURNS
     for work in (Work.of_rows(0, len(passes[-1])), Work(placed=placed)):
         assert rates.seconds(work) < before.seconds(work) / 2  # the first guess is of a model a thousand times as large
+
+
+def test_a_model_that_leaves_little_memory_is_gauged_in_less(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, room = list[int](), tiny.engine.buffer
+
+    def short(positions: int, **how: Any) -> Any:
+        asked.append(positions)
+        if positions > 64:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return room(positions, **how)
+
+    monkeypatch.setattr(module, "MANY", 64)
+    monkeypatch.setattr(tiny.engine, "buffer", short)
+    gauge(tiny.engine, rates := Watched())
+    assert asked[-1] == 64 and len(asked) == 2
+    assert max(work.rows for work in rates.seen) == 64
 
 
 @pytest.mark.parametrize(

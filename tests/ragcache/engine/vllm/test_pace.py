@@ -122,3 +122,22 @@ def test_what_launching_took_is_not_what_placing_takes(make_scheduler: MakeSched
             run(scheduler, [worker])
         learnt.append(scheduler.pace.rates.seconds(placing) < before)
     assert learnt == [True, False]
+
+
+def test_what_is_computed_whole_waits_for_nothing(
+    make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is planned on the engine's own thread, which would wait for itself."""
+    scheduler, waited = make_scheduler(gpu=True, link_when="sooner"), list[float]()
+    monkeypatch.setattr(scheduler.pace, "hear", waited.append)
+    scheduler.arrived("a", IDS, link_params(PROMPT, "full"), NamesDouble())
+    assert waited == []
+    assert scheduler.matched("a", 0) == 0
+
+
+def test_no_number_of_rows_divides_by_nothing(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler(link_when="sooner", step_tokens=0, least_tokens=0)
+    scheduler.step(BUSY)
+    plan(scheduler, "a", IDS, link_params(PROMPT, "cci:ratio=0.3"))
+    scheduler.matched("a", 0)
+    assert "a" not in scheduler.outcomes.refusals
