@@ -23,6 +23,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
+ANSWERED_MS = 240_000.0  # a drawn answer of the real model may be a long one
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 SEVERE = ("serious", "critical")
 INSIDE = ("data:", "blob:", "about:")  # nobody is asked
@@ -131,7 +132,7 @@ class Tab:
 
     def answered(self) -> str:
         """The last answer, when it is whole."""
-        expect(self.page.get_by_role("button", name="Again", exact=True)).to_be_visible()
+        expect(self.page.get_by_role("button", name="Again", exact=True)).to_be_visible(timeout=ANSWERED_MS)
         self.settled()
         return self.answers.last.locator(".rc-answer").inner_text()
 

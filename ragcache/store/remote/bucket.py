@@ -222,13 +222,15 @@ class Bucket:
         """
         self.writing.check()
         way.check()
-        try:
-            async with self._writes:
+        async with self._writes:
+            self.writing.check()  # others may have failed while it waited
+            way.check()
+            try:
                 await request()
-        except told:
-            raise
-        except faults() as error:
-            raise (RemoteError(reason_of(error)) if aside else self._unwritten(paths, way, error)) from error
+            except told:
+                raise
+            except faults() as error:
+                raise (RemoteError(reason_of(error)) if aside else self._unwritten(paths, way, error)) from error
         if not aside:
             self.writing.succeeded()
             way.succeeded()

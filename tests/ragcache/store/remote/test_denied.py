@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from time import time
 from typing import Any
@@ -74,6 +75,19 @@ def test_a_bucket_of_which_nothing_may_be_written_is_left_alone(
     assert not store.settle(60)
     tried = [path for method, path in network.requests if method == "PUT" and f"/{FOLDER}" not in path]
     assert 0 < len(tried) <= ALL_DENIED + WRITES
+
+
+def test_what_waits_for_others_to_be_written_is_not_sent_when_they_were_denied(
+    machine: OpenMachine, far: S3Bucket, network: Proxy
+) -> None:
+    bucket = machine("one", far.url)._bucket
+    network.fault = lambda method, path: "403" if method == "PUT" else ""
+
+    async def written() -> list[BaseException | None]:
+        return await asyncio.gather(*(bucket.write(f"kv/{one}", b"text") for one in range(20)), return_exceptions=True)
+
+    assert all(isinstance(one, RemoteError) for one in bucket.submit(written()).result())
+    assert sum(method == "PUT" for method, _ in network.requests) <= ALL_DENIED + WRITES
 
 
 def test_an_object_that_may_not_be_deleted_keeps_no_other_and_no_upload(
