@@ -220,10 +220,8 @@ class Bucket:
         """Raises _Denied for what says nothing of others than these, and what is `told` as it is. `way`: of which it
         says something where many are denied.
         """
-        self.writing.check()
-        way.check()
         async with self._writes:
-            self.writing.check()  # others may have failed while it waited
+            self.writing.check()  # here, since others may have failed while it waited
             way.check()
             try:
                 await request()
