@@ -207,7 +207,11 @@ class Contexts:
             if not cache.border:
                 gone &= orphans.unused(gone)
             if may_have_kv(self._settings):
-                kept = self._drop_kv(cache, gone)
+                loss = self._drop_within(cache, gone) if cache.border else self._drop_everybodys(cache, gone)
+                kept = loss.kept
+                if loss.fault is not None:
+                    told = "KV of the context cache %s was not deleted, `ragcache cache prune` does it: %s"
+                    log.warning(told, cache.id, loss.fault)
             if not cache.border:
                 with suppress(CatalogError):  # others write: then it is done again
                     orphans.settle_cache(cache.id, kept)
@@ -224,25 +228,26 @@ class Contexts:
         for key in (*own, *(system_address(model, one, cache.border) for one in systems)):
             store.pin(key, False, owner=_pinner(cache))
 
-    def _drop_kv(self, cache: ContextCache, gone: set[str]) -> set[str]:
-        """Of whatever engine and behind all System segments, and what was computed over it: all within the border; of
-        what was everybody's as if the last document had gone that had it -> texts of which some could not be deleted.
-        """
-        system, loss = self._models.template.system().hash, KvLoss()
+    def _drop_everybodys(self, cache: ContextCache, gone: set[str]) -> KvLoss:
+        """As if the last document had gone that had these texts."""
+        known = Identity(cache.model, self._models.template.system().hash)
+        loss = KvLoss()
         with loss.noting(gone):
-            if not cache.border:
-                known = {Identity(cache.model, system), *identities_to_drop(self._library, self._models)}
-                loss = drop_kv(self._models, known, gone, shared=EverybodysContexts(self._library))
-            for chunk in gone if cache.border else ():
-                with loss.noting([chunk]):
-                    self._models.store.drop_chunk(cache.model, system, chunk, cache.border, elsewhere=True)
-            for key in self._models.store.seeing(gone) if gone and cache.border else ():
+            identities = {known, *identities_to_drop(self._library, self._models)}
+            loss = drop_kv(self._models, identities, gone, shared=EverybodysContexts(self._library))
+        return loss
+
+    def _drop_within(self, cache: ContextCache, gone: set[str]) -> KvLoss:
+        """Of whatever engine and behind all System segments, and what was computed over it."""
+        system, loss = self._models.template.system().hash, KvLoss()
+        for chunk in gone:
+            with loss.noting([chunk]):
+                self._models.store.drop_chunk(cache.model, system, chunk, cache.border, elsewhere=True)
+        with loss.noting(gone):
+            for key in self._models.store.seeing(gone) if gone else ():
                 if key.border == cache.border:
                     self._models.store.delete(key)
-        if loss.fault is not None:
-            told = "KV of the context cache %s was not deleted, `ragcache cache prune` does it: %s"
-            log.warning(told, cache.id, loss.fault)
-        return loss.kept
+        return loss
 
 
 class Sweeper:

@@ -72,9 +72,10 @@ def _with_kv(
     identities: Iterable[Identity],
     whole: bool = False,
 ) -> Removal:
-    ours, left = library.catalog.orphans, library.catalog.orphans.left_by(collection)
+    ours, shared = library.catalog.orphans, EverybodysContexts(library)
+    left = ours.left_by(collection)
     orphans = {*removed.orphans, *left} if whole else set(removed.orphans)  # behind the whole nobody comes
-    loss = drop_kv(models, identities, orphans, collection, EverybodysContexts(library))
+    loss = drop_kv(models, identities, orphans, collection, shared)
     if whole:
         with loss.noting(orphans):
             drop_prefixes(models)
@@ -83,17 +84,10 @@ def _with_kv(
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {loss.fault}; then run `ragcache cache prune`"
         ) from loss.fault
-    dropped = loss.variants + _finished(library, models, collection, left - orphans, identities)
-    return Removal(removed.documents, removed.chunks, dropped)
-
-
-def _finished(
-    library: Library, models: Models, collection: Collection, left: set[str], identities: Iterable[Identity]
-) -> int:
-    """What a removal or ingest has left that was killed, or did not find out whether others have it -> what went."""
-    loss = drop_kv(models, identities, left, collection, EverybodysContexts(library))
-    if loss.fault is not None:
+    earlier = left - orphans  # of who was killed, or did not find out whether others have it
+    late = drop_kv(models, identities, earlier, collection, shared)
+    if late.fault is not None:
         told = "KV of documents that were gone before was not deleted, the next ingest tries it again: %s"
-        log.warning(told, loss.fault)
-    library.catalog.orphans.settle(collection, left - loss.kept)
-    return loss.variants
+        log.warning(told, late.fault)
+    ours.settle(collection, earlier - late.kept)
+    return Removal(removed.documents, removed.chunks, loss.variants + late.variants)

@@ -17,6 +17,11 @@ def need_few(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quality, "MOST", 4)
 
 
+def refine_nothing(patch: pytest.MonkeyPatch, pipeline: RagPipeline) -> None:
+    """What is computed anew behind spoilt KV is spoilt itself, and is there still when the other is no more."""
+    patch.setattr(pipeline.models.cache, "refining", None)
+
+
 def level_of(pipeline: RagPipeline, answers: int, until: Level | None = None) -> tuple[Level, int]:
     """After so many, or as soon as it is so; and how many it took."""
     level = Level.ASKED

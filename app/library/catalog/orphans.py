@@ -150,9 +150,11 @@ class Orphans(DatabasePart):
 
     def settle_cache(self, cache_id: str, kept: Iterable[str] = ()) -> None:
         """All is done about what a context cache has left behind, but for these."""
-        own = ORPHANS.c.collection_id == _place(cache_id), ORPHANS.c.token_hash.not_in(sorted(kept))
+        own = ORPHANS.c.collection_id == _place(cache_id)
         with self._database.writing() as connection:
-            connection.execute(delete(ORPHANS).where(*own))
+            done = set(connection.scalars(select(ORPHANS.c.token_hash).where(own))).difference(kept)
+            for batch in batches(sorted(done)):
+                connection.execute(delete(ORPHANS).where(own, ORPHANS.c.token_hash.in_(batch)))
 
     def abandoned(self) -> set[str]:
         """What collections and context caches that are gone have left behind."""

@@ -90,8 +90,8 @@ class Pace:
         return replace(orders, work=ordinary + self._own(ordinary, orders))
 
     def _own(self, ordinary: Work, orders: Orders) -> Work:
-        theirs, ours = bool(ordinary.rows), bool(orders.compute)
-        work = Work(passes=float(theirs + ours if self._gpu else theirs or ours))
+        forwards = bool(ordinary.rows) + bool(orders.compute)
+        work = Work(passes=forwards if self._gpu else min(1, forwards))
         for one in orders.compute:
             work += _rows(one.rows)
         for probe in orders.probe:
@@ -120,11 +120,20 @@ class Pace:
         if self._settings.always:
             return plan
         steps = LOAD_STEPS + (PROBE_STEPS if probes(linker, len(plan.cached)) else 0)
-        terms = Terms(known, self._pass_tokens, steps, STEP_S, focuses=True, apart=self._gpu)
-        terms = replace(terms, overlaps=self._settings.meets and known <= exact)
+        step, most = STEP_S, None
         if self._ordinary.rows:
-            step = STEP_S + self.rates.seconds(self._ordinary + Work(passes=1))
-            terms = replace(terms, step_seconds=step, slice_tokens=max(1, self._beside, self._settings.least_tokens))
+            step += self.rates.seconds(self._ordinary + Work(passes=1))
+            most = max(1, self._beside, self._settings.least_tokens)
+        terms = Terms(
+            known=known,
+            pass_tokens=self._pass_tokens,
+            steps=steps,
+            step_seconds=step,
+            overlaps=self._settings.meets and known <= exact,
+            focuses=True,
+            slice_tokens=most,
+            apart=self._gpu,
+        )
         return worthwhile(plan, linker, self.rates, terms)
 
     def forecast(self, plan: Plan, linker: Linker) -> Forecast:

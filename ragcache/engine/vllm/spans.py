@@ -45,12 +45,13 @@ class SpanRunner:
         self._memory = Memory()
         self.device = torch.device(runner.device)
         self._stage = Stage(self.device)
-        self._group = own_group(only_group(runner), vllm_config, self.device, kernel_block_size(runner))
+        kernel_block = kernel_block_size(runner)
+        self._group = own_group(only_group(runner), vllm_config, self.device, kernel_block)
         layers = vllm_config.compilation_config.static_forward_context
         names = sorted(self._group.layer_names, key=extract_layer_index)
         self.layers = [layers[name] for name in names]
         self.block_size = int(self._group.kv_cache_spec.block_size)
-        self._kernel_blocks = self.block_size // (kernel_block_size(runner) or self.block_size)
+        self._kernel_blocks = self.block_size // (kernel_block or self.block_size)
         model = vllm_config.model_config
         self.rope = Rope.from_config(model.hf_text_config, self.device, int(model.max_model_len))
 

@@ -15,7 +15,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.linking.baselines import Full
 from ragcache.loader import Block
-from tests.app.drifting import QUESTION, level_of, need_few
+from tests.app.drifting import QUESTION, level_of, need_few, refine_nothing
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
 
@@ -53,6 +53,7 @@ def test_a_drift_while_serving_is_detected_and_recovers(
 
     with monkeypatch.context() as patch:
         patch.setattr(TorchEngine, "place_block", spoilt)
+        refine_nothing(patch, gated)
         assert level_of(gated, 200, Level.OFF)[0] is Level.OFF
         answer = gated.ask(QUESTION.format(0))
         assert answer.report.reused == 0

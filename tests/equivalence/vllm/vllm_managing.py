@@ -20,7 +20,7 @@ from ragcache.loader import Block
 from ragcache.plan_errors import FEWEST
 from ragcache.store.findings import RAM
 from ragcache.types import Segment
-from tests.app.drifting import QUESTION, level_of, need_few
+from tests.app.drifting import QUESTION, level_of, need_few, refine_nothing
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
 
@@ -145,6 +145,7 @@ def test_a_drift_while_serving_is_detected_and_recovers(gated: RagPipeline, capl
     assert state.measured >= 4 and state.kl is not None and 0 < state.kl < 0.15
     with pytest.MonkeyPatch.context() as patch:
         spoil(patch)
+        refine_nothing(patch, gated)
         assert level_of(gated, 60, Level.OFF)[0] is Level.OFF
         answer = gated.ask(QUESTION.format(0))
         assert any("had drifted" in note for note in answer.notes)
@@ -179,7 +180,8 @@ def test_what_is_linked_out_of_its_context_is_computed_in_it(
     gated: RagPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine: Any = gated.models.language.engine
-    monkeypatch.setattr(engine._connector.scheduler.pace, "_always", True)
+    pace = engine._connector.scheduler.pace
+    monkeypatch.setattr(pace, "_settings", replace(pace._settings, link_when="always"))
     refining = gated.models.cache.refining
     assert refining is not None
     before, overlaps = refining.captured, [0.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragcache.engine.vllm.block_names import LinkName
+from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.report import PREFIX
@@ -94,13 +95,13 @@ def test_one_that_lost_what_it_was_named_behind_is_looked_up_again(make_schedule
 def test_one_that_leads_no_more_holds_nobody_up(make_scheduler: MakeScheduler) -> None:
     """vLLM took its blocks back, and in the meantime a link takes longer than a prefill."""
     scheduler = make_scheduler(link_when="sooner")
-    scheduler.pace._always = True
+    scheduler.pace._settings = LinkSettings(link_when="always")
     names = [begin(scheduler, name) for name in "ab"]
     park(scheduler, "a")
-    scheduler.pace._always = False
+    scheduler.pace._settings = LinkSettings()
     assert scheduler.matched("a", ASKED_AT) == 0
     assert names[0].given_up == [ASKED_AT]
-    scheduler.pace._always = True
+    scheduler.pace._settings = LinkSettings(link_when="always")
     park(scheduler, "b")
 
 
