@@ -7,32 +7,21 @@ steps. Whatever is decided here is decided once, and the report is made here.
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import Enum, auto
 from itertools import takewhile
 from time import perf_counter
 
 import numpy as np
 
+from ragcache.link_phase import Phase
 from ragcache.linkage import BLOCKS, Linkage
 from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk, Positions
 from ragcache.loader import SYSTEM, Block, PieceLoaded, SegmentPiece
 from ragcache.planning import Candidate, PlannedChunk
 from ragcache.report import COMPUTED, OTHER, PREFIX, ChunkReport, Report
+from ragcache.slices import slices
 from ragcache.timeline import LOAD, Stretch
 from ragcache.types import Span, VariantKey
 
-LEAST_CFO = 0.05
-
-
-class Phase(Enum):
-    NEW = auto()
-    LOADING = auto()
-    CHOOSE = auto()  # all is placed that will be
-    PROBE = auto()  # to be ordered
-    PROBING = auto()
-    COMPUTE = auto()
-    STORE = auto()  # what a capture has computed
-    DONE = auto()
 
 
 class LinkJob:
@@ -55,6 +44,7 @@ class LinkJob:
         self._loads: dict[int, list[PieceLoaded]] = {piece.index: [] for piece in self.pieces}
         self._chosen: dict[int, Candidate] = {}  # by chunk, once all is loaded
         self._final = skip  # positions before this one hold what a prefill would: they were computed
+        self._until = skip  # and before this one are, or will be before anything else is
         self._overtaken: set[int] = set()  # pieces that are computed instead
         # Positions before the question that nothing right or cached lies at, by then.
         self.missing = self.rows if self.pieces else self._lacking()
@@ -101,35 +91,54 @@ class LinkJob:
         load = self._agreed(piece.index)
         return load is None or self._came(piece.index, load).exact
 
-    def rows_until(self, piece: SegmentPiece) -> Positions:
-        """That must be computed for all up to the end of the front to be what a prefill would hold."""
-        gone = self._lacking()
-        return gone[(gone >= self._final) & (gone < self.linkage.span(piece.index).end)]
+    def front_of(self, piece: SegmentPiece) -> int:
+        """Up to where the next of it is computed at a time: its end, or one amid it."""
+        span = self.linkage.span(piece.index)
+        parts = slices(span, piece.tier) if piece.index > SYSTEM else [span]
+        return next(part.end for part in parts if part.end > self._until or part.end == span.end)
 
-    def overtake(self, piece: SegmentPiece) -> None:
-        """It is about to be computed: what a rank may have placed of it already does not count."""
+    def rows_until(self, position: int) -> Positions:
+        """That must be computed for all up to there to be what a prefill would hold."""
+        gone = self._lacking()
+        return gone[(gone >= self._final) & (gone < position)]
+
+    def overtake(self, piece: SegmentPiece, until: int) -> None:
+        """What stands before a position is about to be computed. Where that is all of the piece, what a rank may have
+        placed of it already does not count.
+        """
+        self._until = until
+        if until == self.linkage.span(piece.index).end:
+            self._forget(piece)
+
+    def computed(self, piece: SegmentPiece, until: int) -> None:
+        """All up to there."""
+        self._final = self._until = until
+        if until == self.linkage.span(piece.index).end:
+            self.lacks(piece)
+        else:
+            self._advance()
+
+    def _forget(self, piece: SegmentPiece) -> None:
         self._overtaken.add(piece.index)
         self._loads[piece.index] = []
 
-    def computed(self, piece: SegmentPiece) -> None:
-        """All up to the end of the front."""
-        self._final = self.linkage.span(piece.index).end
-        self.lacks(piece)
-
     def lacks(self, piece: SegmentPiece) -> None:
         """It comes no more, to any rank."""
-        self.overtake(piece)
+        self._forget(piece)
         self._loads[piece.index] = [PieceLoaded(piece.index, None)] * self._ranks
         self._advance()
 
     def fitting(self, piece: SegmentPiece, block: Block) -> Block:
-        """As it is placed: where a stored prefix meets what else is, each position is written by one of them."""
+        """As it is placed: where a stored prefix meets what else is, or what is computed what is loaded, each position
+        is written by one of them.
+        """
         plan = self.linkage.plan
         if piece.index <= BLOCKS:
             return replace(block, turned=True).behind(self.linkage.span(piece.index).start)
-        if piece.index == SYSTEM or not plan.prefix or piece.start < plan.prefix[0].span.start:
+        if piece.index == SYSTEM:
             return block
-        return block.behind(plan.prefix_end)
+        begins_before = not plan.prefix or piece.start < plan.prefix[0].span.start
+        return block.behind(self._until if begins_before else max(self._until, plan.prefix_end))
 
     @property
     def lossless(self) -> bool:
@@ -141,7 +150,8 @@ class LinkJob:
         assert self.phase is not Phase.LOADING, "every piece has come, or never will"
         choice = self._choice(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
-        selected = selected[selected >= self.linkage.plan.prefix_end]  # a chunk may begin amid what is stored exact
+        # A chunk may begin amid what is stored exact, or computed.
+        selected = selected[selected >= max(self._final, self.linkage.plan.prefix_end)]
         self._tell(self._chosen, selected)
         rows = np.union1d(selected, self.missing)
         self.rows = rows[rows >= self.skip].astype(np.int64)
@@ -189,8 +199,9 @@ class LinkJob:
         return self.linkage.plan.chunks[index].candidates[load.chosen].fetched(lossless)
 
     def note(self, kind: str, piece: int, began: float, ended: float, span: Span | None = None) -> None:
-        """For the report's time line, by perf_counter. `span`: where it is not that of the piece."""
-        span = span or self.linkage.span(piece)
+        """For the report's time line, by perf_counter. `span`: where it is not what is left of the piece."""
+        whole = self.linkage.span(piece)
+        span = span or (Span(self._until, whole.end) if whole.start < self._until < whole.end else whole)
         self.report.note(Stretch(kind, piece, span.start, span.end, began - self._started, ended - self._started))
 
     # -- figures ----------------------------------------------------------------------------------------------------
@@ -198,15 +209,19 @@ class LinkJob:
     @property
     def placed_tokens(self) -> int:
         """That each rank has placed."""
-        came = (piece.index for piece in self.pieces if self._agreed(piece.index) is not None)
-        return sum(len(self.linkage.span(index)) for index in came)
+        came = (self.linkage.span(piece.index) for piece in self.pieces if self._agreed(piece.index) is not None)
+        return sum(len(span) - self._computed_of(span) for span in came)
 
     @property
     def repairable(self) -> int:
         """Tokens of what was linked and has changed: a linker chooses among them."""
         chunks = self.linkage.plan.chunks
         spans = [chunks[index].span for index, candidate in self._chosen.items() if not candidate.unchanged]
-        return sum(max(0, span.end - max(span.start, self.skip)) for span in spans)
+        return sum(max(0, span.end - max(span.start, self._final)) for span in spans)
+
+    def _computed_of(self, span: Span) -> int:
+        """Leading tokens of what is loaded behind them."""
+        return max(0, min(self._final, span.end) - max(self.skip, span.start))
 
     @property
     def passed(self) -> list[VariantKey]:
@@ -218,7 +233,7 @@ class LinkJob:
     @property
     def credits(self) -> list[tuple[VariantKey, float]]:
         """Of what was linked, how much each use is worth by Cache-Craft's measure (3.3)."""
-        return [(found.info.key, worth_of(found)) for found in self._chosen.values()]
+        return [(found.info.key, found.worth) for found in self._chosen.values()]
 
     def _passed_over(self, chunk: PlannedChunk) -> Candidate | None:
         return chunk.candidates[0] if chunk.index in self._overtaken else chunk.passed
@@ -276,15 +291,11 @@ class LinkJob:
             chunk.segment.hash,
             tokens,
             load.tier,
-            reused=tokens - repaired,
+            reused=tokens - repaired - self._computed_of(span),
             repaired=repaired,
+            computed=self._computed_of(span),
             exact=candidate.exact,
             overlap=candidate.reuse.beta_adjusted,
             nbytes=load.nbytes,
             system=OTHER if candidate.system_gone else "",
         )
-
-
-def worth_of(found: Candidate) -> float:
-    """A use of what is right as it is, whose CFO is 0, counts as many of what is computed whole."""
-    return 1 / max(LEAST_CFO, found.reuse.cfo())

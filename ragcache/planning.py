@@ -17,6 +17,8 @@ from ragcache.types import Chunk, Segment, Span, System, VariantInfo, VariantKey
 
 logger = logging.getLogger(__name__)
 
+LEAST_CFO = 0.05
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -47,6 +49,11 @@ class Candidate:
             bool(key.history),
             self.info.level,
         )
+
+    @property
+    def worth(self) -> float:
+        """A use of what is right as it is, whose CFO is 0, counts as many of what is computed whole."""
+        return 1 / max(LEAST_CFO, self.reuse.cfo())
 
     def fetched(self, lossless: bool) -> Candidate:
         """As it turned out to be: the copy that was brought may have been rounded where the one looked up was not."""

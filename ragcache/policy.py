@@ -7,7 +7,9 @@ prefill first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import ceil
 from typing import Literal
 
@@ -15,7 +17,9 @@ from ragcache.linking.base import Linker
 from ragcache.linking.focus import probes
 from ragcache.planning import Plan, PlannedChunk
 from ragcache.rates import Rates, Work
+from ragcache.slices import slices
 from ragcache.store.findings import RAM
+from ragcache.types import Span
 
 __all__ = ["LinkWhen", "Rates", "Terms", "Work", "first_pass", "plain_seconds", "worthwhile"]
 
@@ -98,16 +102,26 @@ def _meeting_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms, rea
     loads = [_load_seconds(chunk, rates) for chunk in plan.chunks]
     computed, left, known = 0.0, sum(loads), terms.known
     both, met = left, known
-    for chunk, load in zip(plan.chunks[:reach], loads, strict=False):
-        rows = Work.of_rows(max(known, chunk.span.start), max(known, chunk.span.end))
+    chunks = zip(plan.chunks[:reach], loads, strict=False)
+    for part, load in chain.from_iterable(_parts(chunk, load) for chunk, load in chunks):
+        rows = Work.of_rows(max(known, part.start), max(known, part.end))
         computed += rates.seconds(rows + Work(passes=1)) + terms.step_seconds
         left -= load
         if computed >= both:
             break
         if max(computed, left) < both:
-            both, met = max(computed, left), max(known, chunk.span.end)
+            both, met = max(computed, left), max(known, part.end)
     rest = _link_seconds(plan, linker, rates, replace(terms, known=met)) - sum(loads)
     return max(0.0, rest) + both
+
+
+def _parts(chunk: PlannedChunk, load: float) -> Iterator[tuple[Span, float]]:
+    """What is computed of a chunk at a time, and the seconds of loading that this saves."""
+    if not chunk.candidates:
+        yield chunk.span, load
+        return
+    for part in slices(chunk.span, chunk.candidates[0].info.tier):
+        yield part, load * len(part) / len(chunk.span)
 
 
 def _load_seconds(chunk: PlannedChunk, rates: Rates) -> float:

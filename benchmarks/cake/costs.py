@@ -15,17 +15,19 @@ from benchmarks.timing import first_token, interleaved, timed
 from ragcache.cache import ChunkCache
 from ragcache.engine import EngineSpec
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.types import Chunk, Segment
+from ragcache.slices import slices
+from ragcache.store.findings import DISK
+from ragcache.types import Chunk, Segment, Span
 
 UNITS = 2 * 2  # bytes of K and of V in 16 bits, for each element
 
 
 @dataclass(frozen=True)
 class BlockCosts:
-    """Of the System segment and the chunks, in the order of the prompt."""
+    """Of the System segment and the chunks in the order of the prompt, those of a long chunk by its slices."""
 
     computes: Sequence[float]  # seconds of each behind those before it, on the whole device
-    nbytes: Sequence[int]
+    nbytes: Sequence[float]
     linked: float  # seconds of planning, of the question, of its probe and of repair, where all is loaded
     plain: float  # the same where all is computed
 
@@ -56,19 +58,29 @@ def measured_costs(
         )
         for loader in (SequentialLoader(), SequentialLoader(front=len(segments)))
     )
-    found = [computes(parts, segments[:-1]) for _ in range(rounds)]
-    return BlockCosts([median(one) for one in zip(*found, strict=True)], nbytes, linked, plain)
+    blocks = segments[:-1]
+    found = [computes(parts, blocks) for _ in range(rounds)]
+    shared = [
+        whole * len(part) / len(block) for block, whole in zip(blocks, nbytes, strict=True) for part in _parts(block)
+    ]
+    return BlockCosts([median(one) for one in zip(*found, strict=True)], shared, linked, plain)
 
 
 def computes(parts: TorchModel, blocks: Sequence[Segment]) -> list[float]:
-    """Seconds of each block behind those before it."""
+    """Seconds of each slice of each block behind those before it."""
     engine, start, seconds = parts.engine, 0, list[float]()
     buffer = engine.buffer(sum(map(len, blocks)))
     for block in blocks:
-        span = range(start, start + len(block))
-        seconds.append(timed(partial(engine.compute, block.ids, span, buffer)))
-        start = span.stop
+        for part in _parts(block):
+            rows = range(start + part.start, start + part.end)
+            seconds.append(timed(partial(engine.compute, block.ids[part.start : part.end], rows, buffer)))
+        start += len(block)
     return seconds
+
+
+def _parts(block: Segment) -> list[Span]:
+    whole = Span(0, len(block))
+    return list(slices(whole, DISK)) if isinstance(block, Chunk) else [whole]
 
 
 def _tail(cache: ChunkCache, segments: Sequence[Segment], linker: str, rounds: int) -> float:

@@ -29,7 +29,7 @@ from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
 from ragcache.planning import first_address, plan_prompt
 from ragcache.policy import Rates, Terms, worthwhile
-from ragcache.report import COMPUTED, FULL, Report
+from ragcache.report import FULL, Report
 from ragcache.store.base import KVStore
 from ragcache.store.entry import EntryReader
 from ragcache.store.findings import RAM
@@ -238,7 +238,7 @@ class ColdPrompt:
 
 
 def computed_share(report: Report, chunks: Sequence[Chunk]) -> float:
-    return sum(chunk.tokens for chunk in report.chunks if chunk.tier == COMPUTED) / sum(map(len, chunks))
+    return sum(chunk.computed for chunk in report.chunks) / sum(map(len, chunks))
 
 
 def stored_bits(folder: Path, keys: Collection[VariantKey]) -> float:

@@ -14,7 +14,6 @@ import torch
 from benchmarks.trace.requests import Trace, TraceRequest
 from ragcache.address import untold_lineage
 from ragcache.errors import StoreError
-from ragcache.link_job import worth_of
 from ragcache.planning import Candidate, plan_prompt
 from ragcache.store import open_store
 from ragcache.store.codec import open_codec
@@ -73,7 +72,7 @@ class StoredPassages:
         """Read whole, so that memory has it from now on, if it is worth its room there."""
         for found in candidates[:1]:
             if (fetched := self.store.get(found.info.key)) is not None:
-                self.store.credit(found.info.key, worth_of(found))
+                self.store.credit(found.info.key, found.worth)
                 return fetched.tier
         return ""
 

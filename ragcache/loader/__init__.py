@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from ragcache.slices import slices
 from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.findings import BUCKET
 from ragcache.store.nearness import AT
-from ragcache.types import Origin, Variant, VariantKey
+from ragcache.types import Origin, Span, Variant, VariantKey
 
 if TYPE_CHECKING:
     from ragcache.policy import Rates
@@ -38,6 +39,23 @@ class SegmentPiece:
     tier: str = ""  # where the plan saw the first of them
     nbytes: int = 0  # to read there
     tokens: int = 0
+    skip: int = 0  # leading tokens, beside these, that are computed instead
+
+    def behind(self, position: int) -> SegmentPiece:
+        """What of it is left where all before a position is computed."""
+        gone = min(max(0, position - self.start - self.skip), self.tokens)
+        left = self.tokens - gone
+        nbytes = self.nbytes * left // self.tokens if gone else self.nbytes
+        return replace(self, skip=self.skip + gone, tokens=left, nbytes=nbytes)
+
+    @property
+    def slices(self) -> list[Span]:
+        """Positions that may be computed, one after the other, while the rest is read."""
+        first = self.start + self.skip
+        whole = Span(self.start, first + self.tokens)
+        if self.index <= SYSTEM:
+            return [Span(first, whole.end)]
+        return [Span(max(first, one.start), one.end) for one in slices(whole, self.tier) if one.end >= first]
 
     @property
     def is_far(self) -> bool:
@@ -51,7 +69,9 @@ class SegmentPiece:
 
 @dataclass(frozen=True)
 class PieceLoaded:
-    """What became of a piece: all its blocks were delivered (see `Loading.lags`), or none of its variants serves."""
+    """What became of a piece: all its blocks that are wanted were delivered (see `Loading.lags`), or none of its
+    variants serves.
+    """
 
     index: int
     chosen: int | None  # which of the piece's keys; None for none
@@ -123,16 +143,18 @@ class Loading(ABC):
     def awaited(self) -> Sequence[Future[Any]]:
         """When one of them is done there is more to take; none where it comes as it is taken."""
 
-    def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
+    def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True, until: int | None = None) -> bool:
         """Whether the taker, who could compute this piece in so many seconds, is to do so: it comes no more. Asked when
         there is nothing to take, of the first piece that has not come. `final`: all before it is, so that it can be
-        computed at once, while others come.
+        computed at once, while others come. `until`: what of it stands before this position alone; the rest comes.
         """
         return False
 
     @abstractmethod
-    def drop(self, index: int) -> None:
-        """Nobody wants this piece any more: it is computed. What of it is on its way may come all the same."""
+    def drop(self, index: int, until: int | None = None) -> None:
+        """Nobody wants this piece any more, or what of it stands before a position: it is computed. What of it is on
+        its way may come all the same.
+        """
 
     @abstractmethod
     def stop(self) -> None:

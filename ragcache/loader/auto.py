@@ -56,9 +56,10 @@ def met_seconds(pieces: Sequence[SegmentPiece], rates: Rates, linking: float) ->
     for piece, load in zip(pieces, loads, strict=True):
         if piece.tier == RAM and piece.index != SYSTEM:
             break  # behind what is linked at once nothing is computed ahead
-        computed += rates.seconds(Work.of_rows(piece.start, piece.start + piece.tokens) + Work(passes=1))
-        left -= load
-        best = min(best, max(computed, left))
+        for part in piece.slices:
+            computed += rates.seconds(Work.of_rows(part.start, part.end) + Work(passes=1))
+            left -= load * (len(part) / piece.tokens if piece.tokens else 1.0)
+            best = min(best, max(computed, left))
     return best + linking
 
 

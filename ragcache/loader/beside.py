@@ -33,9 +33,9 @@ class BesideLoading(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return [future for one in self._loadings for future in one.awaited]
 
-    def drop(self, index: int) -> None:
+    def drop(self, index: int, until: int | None = None) -> None:
         for one in self._loadings:
-            one.drop(index)
+            one.drop(index, until)
 
     def stop(self) -> None:
         for one in self._loadings:

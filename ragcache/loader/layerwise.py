@@ -233,7 +233,9 @@ class _Layers(Loading):
         with self._lock:
             return [climb.task.future for climb in self._climbs if climb.task is not None]
 
-    def drop(self, index: int) -> None:
+    def drop(self, index: int, until: int | None = None) -> None:
+        if until is not None:
+            return
         self._near = deque(one for one in self._near if one.piece.index != index)
         for climb in self._climbs:
             if climb.piece.index == index:

@@ -25,9 +25,11 @@ class Unwanted(Exception):
 
 
 def bring(
-    store: KVStore, piece: SegmentPiece, pace: Pace | None = None, wanted: Callable[[], bool] = lambda: True
+    store: KVStore, piece: SegmentPiece, pace: Pace | None = None, skipped: Callable[[], int | None] = lambda: 0
 ) -> Delivery:
-    """In the blocks that it was stored in. Raises Unwanted between two of them, and Beyond."""
+    """In the blocks that it was stored in, the last one first. `skipped`: tokens at its beginning that nobody wants any
+    more, asked before each block; None for all of it. Raises Unwanted then, and Beyond.
+    """
     incidents, beyond = list[str](), False
     for chosen, key in enumerate(piece.keys):
         started = perf_counter()
@@ -40,7 +42,7 @@ def bring(
                 if piece.shared and not origin.lineage.lossless:
                     incidents.append(LOSSY)
                     continue
-                blocks = tuple(_blocks(entry, piece.start, pace, wanted))
+                blocks = tuple(_blocks(entry, piece.start, pace, skipped))[::-1]
                 ended = perf_counter()
         except Beyond:
             beyond = True
@@ -48,7 +50,8 @@ def bring(
         except FAULTS as error:
             incidents.append(unused(error))
             continue
-        told = (entry.tier, entry.nbytes, origin.lineage.lossless, ended - started, tuple(incidents))
+        nbytes = entry.nbytes * sum(block.k.shape[2] for block in blocks) // entry.shape[2]
+        told = (entry.tier, nbytes, origin.lineage.lossless, ended - started, tuple(incidents))
         return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told, (started, ended)), origin)
     if beyond:
         raise Beyond
@@ -65,7 +68,7 @@ def at_hand(store: KVStore, piece: SegmentPiece) -> Delivery | None:
             origin = entry.origin()
             if piece.shared and not origin.lineage.lossless:
                 return None
-            blocks = tuple(_blocks(entry, piece.start, None, lambda: True))
+            blocks = tuple(_blocks(entry, piece.start, None, lambda: 0))[::-1]
     except FAULTS:
         return None
     told = (entry.tier, entry.nbytes, origin.lineage.lossless, perf_counter() - started)
@@ -78,10 +81,13 @@ def in_memory(store: KVStore, piece: SegmentPiece) -> bool:
     return bool(piece.keys) and ram is not None and ram.holds(piece.keys[0])
 
 
-def _blocks(entry: OpenEntry, start: int, pace: Pace | None, wanted: Callable[[], bool]) -> Iterator[Block]:
-    for number, span in enumerate(entry.blocks):
-        if not wanted():
+def _blocks(entry: OpenEntry, start: int, pace: Pace | None, skipped: Callable[[], int | None]) -> Iterator[Block]:
+    for number, span in reversed(list(enumerate(entry.blocks))):
+        skip = skipped()
+        if skip is None or skip >= entry.shape[2]:
             raise Unwanted
+        if span.end <= skip:
+            return
         if pace is not None:
             pace(entry.nbytes * len(span) // entry.shape[2])
         yield Block(start + span.start, 0, *entry.read(number, range(entry.shape[0])))

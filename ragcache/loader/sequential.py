@@ -64,7 +64,7 @@ class InTurn(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return ()
 
-    def drop(self, index: int) -> None:
+    def drop(self, index: int, until: int | None = None) -> None:
         """It comes all the same."""
 
     def stop(self) -> None:
@@ -113,7 +113,9 @@ class _OnThreads(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return [task.future for _, task in self._reading]
 
-    def drop(self, index: int) -> None:
+    def drop(self, index: int, until: int | None = None) -> None:
+        if until is not None:
+            return
         self._near = deque(one for one in self._near if one.piece.index != index)
         self._left = deque(piece for piece in self._left if piece.index != index)
         self._give_up([one for one in self._reading if one[0].index == index])
@@ -175,10 +177,11 @@ class _BehindFront(Loading):
         self._offered = bool(self._front)
         return None
 
-    def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
+    def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True, until: int | None = None) -> bool:
         if piece not in self._front:
             return False
-        self._front.remove(piece)
+        if until is None:
+            self._front.remove(piece)
         self._offered = False
         return True
 
@@ -190,9 +193,10 @@ class _BehindFront(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return self._loading.awaited
 
-    def drop(self, index: int) -> None:
-        self._front = deque(piece for piece in self._front if piece.index != index)
-        self._loading.drop(index)
+    def drop(self, index: int, until: int | None = None) -> None:
+        if until is None:
+            self._front = deque(piece for piece in self._front if piece.index != index)
+        self._loading.drop(index, until)
 
     def stop(self) -> None:
         self._front.clear()

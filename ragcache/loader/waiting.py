@@ -28,8 +28,9 @@ class Waiting:
         return len(self._pieces)
 
     def __contains__(self, piece: SegmentPiece) -> bool:
+        """Or what is left of it."""
         place = self._place(piece)
-        return place < len(self._pieces) and self._pieces[place] == piece
+        return place < len(self._pieces) and _order(self._pieces[place]) == _order(piece)
 
     def has(self, tier: str) -> bool:
         return self._tiers[tier] > 0
@@ -56,12 +57,22 @@ class Waiting:
 
     def remove(self, piece: SegmentPiece) -> None:
         assert piece in self, piece
-        del self._pieces[self._place(piece)]
-        self._count(piece, -1)
+        self._count(self._pieces.pop(self._place(piece)), -1)
+
+    def trim(self, piece: SegmentPiece, until: int) -> None:
+        """All before a position is computed."""
+        assert piece in self, piece
+        place = self._place(piece)
+        self._count(self._pieces[place], -1)
+        self._pieces[place] = rest = self._pieces[place].behind(until)
+        self._count(rest, 1)
 
     def drop(self, index: int) -> None:
-        for piece in [one for one in self._pieces if one.index == index]:
+        for piece in self.of(index):
             self.remove(piece)
+
+    def of(self, index: int) -> list[SegmentPiece]:
+        return [one for one in self._pieces if one.index == index]
 
     def seconds(self, rates: Rates) -> float:
         """To read them, one after the other."""
@@ -82,7 +93,8 @@ class Waiting:
             self._reads[piece.tier] += sign
             self._nbytes[piece.tier] += sign * piece.nbytes
         self._unknown += sign * (not piece.tokens)
-        self._work += (Work.of_rows(piece.start, piece.start + piece.tokens) + Work(passes=1)) * sign
+        first = piece.start + piece.skip
+        self._work += (Work.of_rows(first, first + piece.tokens) + Work(passes=1)) * sign
 
 
 def _order(piece: SegmentPiece) -> tuple[int, int]:

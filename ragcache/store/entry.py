@@ -15,10 +15,10 @@ from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.base import KV, OpenEntry
 from ragcache.store.codec import Codec, KVShape, open_codec, stored_codec
 from ragcache.store.format import (
-    BLOCK,
     FIRST_LAYER,
     Header,
     Section,
+    block_for,
     blocks_of,
     checksum,
     pack_header,
@@ -51,14 +51,15 @@ def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
     assert ids_hash(variant.ids) == variant.key.chunk, variant.key
     codec = at_rest(codec, variant.key, variant.lineage)
     blobs = [_padded(_profile_bytes(variant.profile)), _padded(np.asarray(variant.ids, "<i4").tobytes())]
-    for span in blocks_of(shape.tokens, BLOCK):
+    block = block_for(shape.tokens)
+    for span in blocks_of(shape.tokens, block):
         tokens = slice(span.start, span.end)
         rows = codec.encode(variant.k[:, :, tokens], variant.v[:, :, tokens])  # uint8 [layers, layer_nbytes]
         rows = torch.nn.functional.pad(rows, (0, padded(rows.shape[1]) - rows.shape[1]))
         blobs += [row.numpy().data for row in rows]
     lineage = variant.lineage if codec.lossless(shape.dtype) else variant.lineage.rounded(codec.name)
     checksums = tuple(map(checksum, blobs))
-    header = Header(variant.key, lineage, shape, codec.stored, lengths, BLOCK, checksums)
+    header = Header(variant.key, lineage, shape, codec.stored, lengths, block, checksums)
     assert [len(blob) for blob in blobs] == [section.padded for section in header.sections]
     return header, [memoryview(pack_header(header)), *blobs]
 
@@ -66,7 +67,8 @@ def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
 def body_nbytes(variant: Variant, codec: Codec) -> int:
     """Of the file that it would be, without its header, as far as is known before anything is encoded."""
     shape, codec = KVShape.of(variant.k), at_rest(codec, variant.key, variant.lineage)
-    blocks = (padded(codec.layer_nbytes(shape.with_tokens(len(one)))) for one in blocks_of(shape.tokens, BLOCK))
+    spans = blocks_of(shape.tokens, block_for(shape.tokens))
+    blocks = (padded(codec.layer_nbytes(shape.with_tokens(len(one)))) for one in spans)
     return padded(variant.profile.nbytes) + padded(4 * shape.tokens) + shape.layers * sum(blocks)
 
 
@@ -291,6 +293,7 @@ def entry_nbytes(shape: KVShape, codec: str, system: int, context: Sequence[int]
     kept = at_rest(open_codec(codec), key, lineage)
     if not kept.lossless(shape.dtype):
         lineage = lineage.rounded(codec)
-    sizes = [size for _, size in section_sizes(shape, kept.stored, lengths, BLOCK)]
-    header = Header(key, lineage, shape, kept.stored, lengths, BLOCK, (_CHECKSUM,) * len(sizes))
+    block = block_for(shape.tokens)
+    sizes = [size for _, size in section_sizes(shape, kept.stored, lengths, block)]
+    header = Header(key, lineage, shape, kept.stored, lengths, block, (_CHECKSUM,) * len(sizes))
     return len(pack_header(header)) + sum(map(padded, sizes))

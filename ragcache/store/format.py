@@ -1,6 +1,6 @@
 """The header of a cache file: what is in it, where it comes from, and whether it is what was written.
 
-    frame with JSON (frame.py) | profile | ids | tokens 0 to 1023: layer 0 | layer 1 | … | tokens 1024 to …
+    frame with JSON (frame.py) | profile | ids | tokens 0 to 255: layer 0 | layer 1 | … | tokens 256 to …
 
 So whoever wants some layers of some tokens reads and checks these alone. The JSON is padded with spaces and each
 section with zeros to multiples of 64 bytes; a section's checksum covers its padding too, so no byte goes unchecked.
@@ -37,8 +37,9 @@ from ragcache.types import Lineage, Pass, Span, VariantKey
 
 ALIGNMENT = 64
 BLOCK = 1024  # tokens: larger ones than of nearly all chunks, which so need not be joined when they are read
+FINE = 256  # of what is longer: it is joined anyway, and so may be read in part
 FIRST_LAYER = 2  # sections before it: profile and ids
-MOST_SECTIONS = 2**17  # such as those of 256 layers and 131,072 tokens
+MOST_SECTIONS = 2**19  # such as those of 256 layers and 524,288 tokens
 MOST_LOST = 16
 _MOST = 2**48 - 1  # bytes or tokens that a header may tell of
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -79,6 +80,11 @@ class Header:
 
 def padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def block_for(tokens: int) -> int:
+    """Of a file that is written."""
+    return BLOCK if tokens <= BLOCK else FINE
 
 
 def blocks_of(tokens: int, block: int) -> list[Span]:

@@ -45,7 +45,7 @@ from tests.tiny import assert_close, make_chunks, make_question, make_system, ma
 
 LIMIT_S = 20.0
 GIVEN_UP_S = 0.2  # of a read by layers, which nobody computes meanwhile
-BLOCK = 16  # tokens of what is read at a time
+BLOCK = 8  # tokens of what is read at a time
 SOON = (0.001, 0.005, 0.02)  # seconds of a read that is late
 MOST_FAULTS = 5
 THREADS = "fuzz-cold"
@@ -86,11 +86,12 @@ class Campaign:
     layers: bool = False  # they come while those below are computed over
     kinds: Counter[str] = field(default_factory=Counter)
     fronts: Counter[int] = field(default_factory=Counter)
+    within: int = 0  # prompts of which computing and loading met within a chunk
     delays: list[float] = field(default_factory=list)  # over computing all
 
     def __post_init__(self) -> None:
         self.segments: list[Segment] = [make_system(), *self.chunks, make_question()]
-        with patch("ragcache.store.entry.BLOCK", BLOCK):
+        with patch("ragcache.store.entry.block_for", lambda tokens: BLOCK):
             self.store: KVStore = open_store(self.root, ram_bytes=0, codec="raw")
             cache = self._cache(SequentialLoader())
             self.variants = [cache.system_variant(make_system()), *cache.ingest(make_system(), self.chunks)]
@@ -111,7 +112,7 @@ class Campaign:
 
     def run(self, count: int) -> None:
         descriptors = _descriptors()
-        with self._counted():
+        with self._counted(), patch.multiple("ragcache.slices", BLOCK=BLOCK, FINE=BLOCK):
             for _ in range(count):
                 self._one()
         assert not (left := _descriptors() - descriptors), f"files have stayed open: {left}"
@@ -135,6 +136,7 @@ class Campaign:
         began_anew = self.layers and bool(made.report.incidents)
         assert self.rows <= len(made.plan.ids) * (1 + began_anew), "no row is computed twice"
         self.fronts[sum(chunk.tier == COMPUTED for chunk in made.report.chunks)] += 1
+        self.within += any(0 < chunk.computed < chunk.tokens for chunk in made.report.chunks)
         started = perf_counter()
         prefill_prompt(self.plain, self.segments, "full")
         self.delays.append(took / (perf_counter() - started))
@@ -144,7 +146,7 @@ class Campaign:
         for path, variant in self.files.items():
             known = {info.key for info in self.store.variants(variant.key.family)}
             if variant.key not in known or not path.exists() or path.read_bytes() != self.contents[path]:
-                with patch("ragcache.store.entry.BLOCK", BLOCK):
+                with patch("ragcache.store.entry.block_for", lambda tokens: BLOCK):
                     self.store.put(variant)
                 self.contents[path] = path.read_bytes()
 

@@ -59,16 +59,19 @@ class PiecesLoading:
             job.loaded(self._with_system(PieceLoaded(piece.index, None)))
 
     def _front_computed(self) -> bool:
-        """Compute the first piece that has not come, or leave it to the repair, where the loader is sooner done without
-        it; says whether.
+        """Compute the first piece that has not come, or a part of it, or leave it to the repair, where the loader is
+        sooner done without that; says whether.
         """
         job, rates = self._job, self._rates
         piece, final = job.awaited, job.final
         if piece is None:
             return False
-        rows = job.rows_until(piece)
+        end = job.linkage.span(piece.index).end
+        until = job.front_of(piece) if final else end
+        rows = job.rows_until(until)
         work = Work(1, len(rows), int(rows.sum()) + len(rows))
-        if not self._loading.claim(piece, rates.seconds(work), final=final):
+        part = until if until < end else None
+        if not self._loading.claim(piece, rates.seconds(work), final=final, until=part):
             return False
         if not final:
             job.lacks(piece)
@@ -77,7 +80,7 @@ class PiecesLoading:
         self._engine.compute([ids[row] for row in rows], rows.tolist(), self._buffer)
         self._engine.synchronize()
         rates.observe(work, (ended := perf_counter()) - started)
-        job.computed(piece)
+        job.computed(piece, until)
         if len(rows):
             job.note(COMPUTE, piece.index, started, ended, Span(int(rows[0]), int(rows[-1]) + 1))
         return True

@@ -11,7 +11,7 @@ from ragcache.engine.vllm.jobs import CaptureJob, RequestJob
 from ragcache.engine.vllm.loaders import LoaderName
 from ragcache.engine.vllm.orders import Capture, Compute, Drop, Fetch, Load, Orders, Probe
 from ragcache.errors import ConfigError, PromptError
-from ragcache.link_job import Phase
+from ragcache.link_phase import Phase
 from ragcache.policy import LinkWhen, Work
 
 MOST_CAPTURES = 4  # for the store: each is held in memory until it is written
@@ -208,3 +208,12 @@ def order(
         work.compute.append(job.compute(now, left.spans))
         left.take(work.compute[-1])
     return None
+
+
+def any_linked(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
+    return any(isinstance(job, RequestJob) for job in jobs)
+
+
+def any_loading(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
+    """Whether somebody reads in order to go on, or would with room to do so. Captures in line for the disk do not."""
+    return any(job.phase is Phase.LOADING or (isinstance(job, RequestJob) and job.phase is Phase.NEW) for job in jobs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,8 @@ from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Probe, Probed, PromptRows
 from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.errors import ConfigError
-from ragcache.link_job import LinkJob, Phase
+from ragcache.link_job import LinkJob
+from ragcache.link_phase import Phase
 from ragcache.linkage import Linkage
 from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.linking.focus import narrowed
@@ -76,7 +77,7 @@ class RequestJob(LinkJob):
         self._fills = False  # rows are among them that were not cached
         self._meeting: Approach | None = None  # None where all is linked that is cached
         self._front = self.rows  # of the piece that is computed while others are loaded, those that are left
-        self._claimed: SegmentPiece | None = None
+        self._claimed: tuple[SegmentPiece, int] | None = None  # and up to where
         self._lags = False  # upper layers come while it is computed over
 
     # -- orders -----------------------------------------------------------------------------------------------------
@@ -86,19 +87,21 @@ class RequestJob(LinkJob):
         return Load(self.request, self.pieces, self._blocks, self.skip, self.room, linking=linking)
 
     def drop(self, tokens: int) -> Drop | None:
-        """The first piece that has not come, if it is sooner computed, in slices of so many tokens."""
+        """The first piece that has not come, or a part, if that is sooner computed, in slices of so many tokens."""
         piece = self.awaited
         if self._meeting is None or self._claimed is not None or piece is None:
             return None
-        rows, final = self.rows_until(piece), self.final
-        if not self._meeting.claims(piece, rows, tokens, final=final):
+        final, end = self.final, self.linkage.span(piece.index).end
+        until = self.front_of(piece) if final else end
+        rows, part = self.rows_until(until), until if until < end else None
+        if not self._meeting.claims(piece, rows, tokens, final=final, until=part):
             return None
         if final:
-            self.overtake(piece)
-            self._claimed, self._front = piece, rows
+            self.overtake(piece, until)
+            self._claimed, self._front = (piece, until), rows
         else:
             self.lacks(piece)
-        return Drop(self.request, piece.index)
+        return Drop(self.request, piece.index, part)
 
     def ahead(self, tokens: int, spans: int) -> Compute | None:
         """The next slice of what was dropped."""
@@ -107,8 +110,8 @@ class RequestJob(LinkJob):
         count = _fitting(self._front, tokens, spans)
         rows, self._front = self._front[:count], self._front[count:]
         if not len(self._front):
-            piece, self._claimed = self._claimed, None
-            self.computed(piece)
+            claimed, self._claimed = self._claimed, None
+            self.computed(*claimed)
         return Compute(self.request, self._prompt_rows(rows), self.skip, ahead=True)
 
     def _choice(self, prompt: LinkedPrompt) -> Choice:
@@ -193,6 +196,8 @@ class RequestJob(LinkJob):
             self._meeting.looked(when)
 
     def _advance(self) -> None:
+        if self._claimed is not None:
+            return  # until that is computed, what comes behind it is not all
         super()._advance()
         if self.phase is Phase.CHOOSE:
             self._decide(None)
@@ -288,12 +293,3 @@ class CaptureJob:
         positions = tuple(range(self._start + begin, self._start + end))
         rows = PromptRows(segment.ids[begin:end], positions, self._blocks)
         return Capture(self.request, rows, segment, self._start, self._asked.keys[-1], self._asked.exchange)
-
-
-def any_linked(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
-    return any(isinstance(job, RequestJob) for job in jobs)
-
-
-def any_loading(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
-    """Whether somebody reads in order to go on, or would with room to do so. Captures in line for the disk do not."""
-    return any(job.phase is Phase.LOADING or (isinstance(job, RequestJob) and job.phase is Phase.NEW) for job in jobs)

@@ -69,6 +69,8 @@ def late(linkings: Mapping[str, Linking], requests: Iterable[str]) -> dict[str, 
 def place(spans: SpanRunner, linking: Linking, blocks: Iterable[Block]) -> None:
     """What has all layers goes into the paged cache later, with its neighbours."""
     for block in blocks:
+        if not block.k.shape[2]:
+            continue
         spans.place(block, linking.room)
         if len(block.k) == len(spans.layers):
             linking.fresh.append(block.span)

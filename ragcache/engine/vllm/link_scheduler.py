@@ -14,7 +14,7 @@ from typing import Any
 
 from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
 from ragcache.engine.vllm.budget import Budget, Capturing, LinkSettings, Rooms, StepWork, order
-from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob, any_linked, any_loading
+from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.own_time import OwnTime
@@ -22,7 +22,8 @@ from ragcache.engine.vllm.plans import PLANNERS, WAIT_S, Pace, Plans, plan_linka
 from ragcache.engine.vllm.requests import CaptureRequest, LinkRequest, ReportRequest, read_request
 from ragcache.engine.vllm.waiting import WaitingPrompts
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
-from ragcache.link_job import LinkJob, Phase
+from ragcache.link_job import LinkJob
+from ragcache.link_phase import Phase
 from ragcache.loader.threads import DiskThreads
 from ragcache.report import Report
 from ragcache.store.base import KVStore

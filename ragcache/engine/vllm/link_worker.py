@@ -67,7 +67,7 @@ class LinkWorker:
                 self._start(load)
         for drop in orders.drop:
             if drop.request in self._linkings:
-                self._linkings[drop.request].drop(drop.piece)
+                self._linkings[drop.request].drop(drop.piece, drop.until)
         self._idle = orders.idle
         self._placed = self._place(orders.idle and not (orders.probe or orders.compute or orders.capture))
         for probe in orders.probe:
@@ -184,7 +184,7 @@ class LinkWorker:
         if piece.index in linking.dropped:
             return
         try:
-            place(self.spans, linking, delivery.blocks)
+            place(self.spans, linking, (block.behind(linking.front) for block in delivery.blocks))
         except FAULTS as error:
             linking.broken[piece.index] = unused(error)
         if loaded is not None and (told := linking.broken.get(piece.index)):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from ragcache.linking.base import Positions
 from ragcache.loader import SegmentPiece
-from ragcache.loader.cake import DEPTH
 from ragcache.loader.expectation import Expectation, doubt, expected
+from ragcache.loader.met import DEPTH
 from ragcache.loader.threads import Clock
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
@@ -42,9 +42,11 @@ class Approach:
             self._left.remove(piece)
             self._moved = self._looked or 0.0
 
-    def claims(self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool) -> bool:
+    def claims(
+        self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool, until: int | None = None
+    ) -> bool:
         """Whether the first piece that has not come is to be computed, in slices of so many tokens; then it comes no
-        more. `rows`: with all that is lacking before it. `final`: see `Loading.claim`.
+        more. `rows`: with all that is lacking before it. `final` and `until`: see `Loading.claim`.
         """
         # What is in RAM is there at once; that it was placed is only not known yet.
         if self._looked is None or piece not in self._left or self._left.has(RAM):
@@ -54,7 +56,10 @@ class Approach:
         seconds, left = self._computing(rows, tokens), arrival.left - unheard
         if not arrival.allows(seconds, left, doubt(self._rates, seconds, max(0.0, left), piece.tier), final=final):
             return False
-        self._left.remove(piece)
+        if until is None:
+            self._left.remove(piece)
+        else:
+            self._left.trim(piece, until)
         return True
 
     def _arrival(self, looked: float) -> Expectation:

@@ -54,6 +54,7 @@ class Drop:
 
     request: str
     piece: int
+    until: int | None = None  # what of it stands before this position alone
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class Linking:
     fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
     broken: dict[int, str] = field(default_factory=dict)  # pieces of which a block could not be placed, and why
     dropped: set[int] = field(default_factory=set)  # pieces that are computed instead
+    front: int = 0  # all before this position is computed, or will be before anything reads it
     ahead: set[int] = field(default_factory=set)  # positions that were computed while others are loaded
     recorder: Recorder | None = None  # of a capture that has begun
 
@@ -90,10 +91,13 @@ class Linking:
         there = self.ahead.union(range(self.skip), *(range(span.start, span.stop) for span in self.placed.values()))
         return [position for position in range(question) if position not in there]
 
-    def drop(self, index: int) -> None:
-        self.dropped.add(index)
+    def drop(self, index: int, until: int | None = None) -> None:
         if self.loading is not None:
-            self.loading.drop(index)
+            self.loading.drop(index, until)
+        if until is not None:
+            self.front = until
+            return
+        self.dropped.add(index)
         self.placed.pop(index, None)
         self.variants.pop(index, None)
 

@@ -72,7 +72,9 @@ class FrontFirst(Approach):
     def came(self, piece: SegmentPiece) -> None:
         pass
 
-    def claims(self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool) -> bool:
+    def claims(
+        self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool, until: int | None = None
+    ) -> bool:
         return final and piece.index in self._front
 
 
@@ -111,9 +113,10 @@ class BehindLoading(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return self.rest.awaited
 
-    def drop(self, index: int) -> None:
-        self.left.discard(index)
-        self.rest.drop(index)
+    def drop(self, index: int, until: int | None = None) -> None:
+        if until is None:
+            self.left.discard(index)
+        self.rest.drop(index, until)
 
     def stop(self) -> None:
         self.left.clear()

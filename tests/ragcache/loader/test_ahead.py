@@ -14,8 +14,9 @@ from benchmarks.cake.conditions import QueuedLoader
 from ragcache.linkage import Linkage
 from ragcache.linking import make_linker
 from ragcache.loader import Delivery, Loading, SegmentPiece
-from ragcache.loader.cake import AHEAD, CakeLoader, _Meeting, _Read
+from ragcache.loader.cake import AHEAD, CakeLoader
 from ragcache.loader.layerwise import LayerwiseLoader
+from ragcache.loader.met import MetLoading, _Read
 from ragcache.loader.threads import DiskThreads
 from ragcache.planning import first_address, plan_prompt
 from ragcache.rates import Rates
@@ -117,13 +118,13 @@ def test_who_is_taken_up_has_a_turn_of_his_own(
     tiny: Tiny, store: KVStore, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """He shares the disk with all those who still wait as with one."""
-    gate, pieces, read, bring = Gate(0), pieces_of(tiny, store), list[object](), _Meeting._bring
+    gate, pieces, read, bring = Gate(0), pieces_of(tiny, store), list[object](), MetLoading._bring
 
-    def noted(meeting: _Meeting, one: _Read) -> Delivery:
+    def noted(meeting: MetLoading, one: _Read) -> Delivery:
         read.append(meeting)
         return bring(meeting, one)
 
-    monkeypatch.setattr(_Meeting, "_bring", noted)
+    monkeypatch.setattr(MetLoading, "_bring", noted)
     loader = CakeLoader(threads, pace=gate, ahead=2 * ALL, claims=False)
     first, *others = [loader.ahead(pieces, store) for _ in range(8)]
     assert first.take() is None
@@ -140,7 +141,7 @@ def test_no_more_is_read_than_may_lie_there(
     tiny: Tiny, store: KVStore, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = pieces_of(tiny, store)
-    monkeypatch.setattr("ragcache.loader.cake.AHEAD_BYTES", sum(piece.nbytes for piece in pieces[-3:]))
+    monkeypatch.setattr("ragcache.loader.met.AHEAD_BYTES", sum(piece.nbytes for piece in pieces[-3:]))
     gate = Gate(1000)
     loading = CakeLoader(threads, pace=gate).ahead(pieces, store, slow_disk())
     while awaited := [one for one in loading.awaited if not one.done()]:

@@ -74,9 +74,9 @@ class Deferring(CakeLoader):
         loading = super().begin(*of)
         claim = loading.claim
 
-        def deferred(piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
+        def deferred(piece: SegmentPiece, seconds: float, *, final: bool = True, until: int | None = None) -> bool:
             assert self._begun.wait(LIMIT_S)
-            return claim(piece, seconds, final=final)
+            return claim(piece, seconds, final=final, until=until)
 
         loading.claim = deferred  # type: ignore[method-assign]
         return loading
@@ -227,7 +227,7 @@ def test_no_more_is_read_than_may_wait_to_be_placed(
     tiny: Tiny, tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch, most: int, begun: int
 ) -> None:
     """However long the engine computes meanwhile; with each that is placed another one is read."""
-    monkeypatch.setattr("ragcache.loader.cake.AHEAD_BYTES", most)
+    monkeypatch.setattr("ragcache.loader.met.AHEAD_BYTES", most)
     store, gate, name = ingested(tiny, tmp_path), Gate(10**6), tiny.engine.spec.fingerprint
     plan = plan_prompt(prompt(), name, store)
     pieces = Linkage(plan, make_linker("naive"), first_address(plan, name)).pieces()

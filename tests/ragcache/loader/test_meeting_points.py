@@ -73,8 +73,8 @@ class PatientLoader(CakeLoader):
         loading, gate = super().begin(pieces, store, rates), self._gate
         claim = loading.claim
 
-        def patient(piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
-            return gate.shut.is_set() and claim(piece, 0.0, final=final)
+        def patient(piece: SegmentPiece, seconds: float, *, final: bool = True, until: int | None = None) -> bool:
+            return gate.shut.is_set() and claim(piece, 0.0, final=final, until=until)
 
         loading.claim = patient  # type: ignore[method-assign]
         return loading

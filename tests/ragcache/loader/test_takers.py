@@ -31,7 +31,7 @@ def test_quick_reads_and_many_pieces_disturb_nobody(monkeypatch: pytest.MonkeyPa
     def quick(store: Any, piece: SegmentPiece, *more: Any) -> Delivery:
         return Delivery(piece, (), PieceLoaded(piece.index, 0, "disk", piece.nbytes))
 
-    monkeypatch.setattr("ragcache.loader.cake.bring", quick)
+    monkeypatch.setattr("ragcache.loader.met.bring", quick)
     threads, store = DiskThreads(2, "test-take", 20.0), open_store(codec="raw")
     key = VariantKey("engine", "system", (), "chunk")
     pieces = [SegmentPiece(place, 10 * place, (key,), False, "disk", 1000, 10) for place in range(PIECES)]

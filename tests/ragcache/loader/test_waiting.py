@@ -60,7 +60,7 @@ def test_ten_times_the_pieces_are_ten_times_the_work(monkeypatch: pytest.MonkeyP
     def quick(store: Any, piece: SegmentPiece, *more: Any) -> Delivery:
         return Delivery(piece, (), PieceLoaded(piece.index, 0, "disk", piece.nbytes))
 
-    monkeypatch.setattr("ragcache.loader.cake.bring", quick)
+    monkeypatch.setattr("ragcache.loader.met.bring", quick)
     assert brought(500, claims) < 2 * brought(50, claims)
 
 
@@ -99,25 +99,33 @@ def test_its_sums_are_those_of_its_pieces(seed: int) -> None:
     pieces = drawn(draw)
     made, inside = Waiting(), list[SegmentPiece]()
     for _ in range(400):
-        outside = [piece for piece in pieces if piece not in inside]
-        what = draw.choice(["add", "add", "pop", "remove", "drop"])
+        there = {piece.index for piece in inside}
+        outside = [piece for piece in pieces if piece.index not in there]
+        what = draw.choice(["add", "add", "pop", "remove", "drop", "trim"])
         if what == "add" and outside:
             made.add(one := draw.choice(outside))
             inside.append(one)
             inside.sort(key=lambda piece: (piece.start, -piece.index))
         elif what == "pop" and inside:
-            assert made.pop() is inside.pop()
+            assert made.pop() == inside.pop()
         elif what == "remove" and inside:
             made.remove(inside.pop(inside.index(one := draw.choice(inside))))
             assert one not in made
         elif what == "drop" and inside:
             made.drop(inside.pop(draw.randrange(len(inside))).index)
+        elif what == "trim" and inside:
+            place = draw.randrange(len(inside))
+            until = inside[place].start + inside[place].skip + draw.randrange(60)
+            made.trim(pieces[[piece.index for piece in pieces].index(inside[place].index)], until)
+            inside[place] = inside[place].behind(until)
         assert len(made) == len(inside)
         assert made.last(2) == inside[-2:]
-        assert all((piece in made) is (piece in inside) for piece in pieces)
+        there = {piece.index for piece in inside}
+        assert all((piece in made) is (piece.index in there) for piece in pieces)
         assert made.has("disk") is any(piece.tier == "disk" for piece in inside)
         assert made.seconds(rates) == pytest.approx(sum(rates.load_seconds(one.tier, one.nbytes) for one in inside))
-        each = (Work.of_rows(one.start, one.start + one.tokens) + Work(passes=1) for one in inside)
+        firsts = (one.start + one.skip for one in inside)
+        each = (Work.of_rows(at, at + one.tokens) + Work(passes=1) for at, one in zip(firsts, inside, strict=True))
         assert made.work == sum(each, Work())
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
 from ragcache.store.codec import CODECS, open_codec
 from ragcache.store.entry import EntryReader, pack
-from ragcache.store.format import ALIGNMENT, BLOCK, Section, unpack_header
+from ragcache.store.format import ALIGNMENT, BLOCK, FINE, Section, unpack_header
 from ragcache.store.frame import VERSION
 from ragcache.types import Variant
 
@@ -251,7 +251,8 @@ def test_each_layer_of_each_block_of_tokens_can_be_read_alone(
     variant = make_variant(tuple(range(tokens)), layers=4, dtype=torch.bfloat16)
     data = packed(variant, codec)
     whole = read_back(data, tmp_path)
-    table, blocks = sections(data), -(-tokens // BLOCK)
+    table, block = sections(data), BLOCK if tokens <= BLOCK else FINE
+    blocks = -(-tokens // block)
     assert len(data) % ALIGNMENT == 0
     assert all(part.offset % ALIGNMENT == 0 for part in table)
     assert len(table) == 2 + 4 * blocks
@@ -269,7 +270,7 @@ def test_each_layer_of_each_block_of_tokens_can_be_read_alone(
         os.close(fd)
     for found, part in zip(zip(*some, strict=True), (whole.k, whole.v), strict=True):
         assert torch.equal(torch.cat(found, dim=2), part[1:3])
-    assert [k.shape[2] for k, _ in last] == [BLOCK] * (blocks - 1)
+    assert [k.shape[2] for k, _ in last] == [block] * (blocks - 1)
     if open_codec(codec).lossless(torch.bfloat16):
         assert torch.equal(whole.k, variant.k)
         assert torch.equal(whole.v, variant.v)

@@ -21,7 +21,7 @@ from ragcache.store import DiskTier, RamTier, index_parts, open_store
 from ragcache.store.base import OpenEntry
 from ragcache.store.codec import CODECS
 from ragcache.store.entry import EntryReader
-from ragcache.store.format import BLOCK
+from ragcache.store.format import BLOCK, FINE
 from ragcache.store.tiered import TieredStore
 from ragcache.types import Variant
 
@@ -121,10 +121,11 @@ def test_a_bad_part_is_told_and_the_others_are_not_touched_by_it(
     assert entry is not None
     with entry:
         k, _ = entry.read(0, range(LAYERS))
-        assert torch.equal(k, variant.k[:, :, :BLOCK])
-        entry.read(1, range(LAYERS - 1))
+        assert torch.equal(k, variant.k[:, :, :FINE])
+        last = BLOCK // FINE
+        entry.read(last, range(LAYERS - 1))
         with pytest.raises(CorruptEntry, match=f"layer {LAYERS - 1} of tokens {BLOCK}"):
-            entry.read(1, range(LAYERS - 1, LAYERS))
+            entry.read(last, range(LAYERS - 1, LAYERS))
     assert store.get(variant.key) is None
     assert store.kept.quarantined == 1
 
@@ -220,7 +221,7 @@ def test_some_heads_are_read_in_parts_too(tmp_path: Path, make_variant: Any, cod
         entry = open_store(tmp_path, ram_bytes=ram, codec=codec, heads=slice(1, 2)).open(variant.key)
         assert entry is not None
         with entry:
-            k, v = entry.read(1, range(2))
+            k, v = entry.read(BLOCK // FINE, range(2))
         assert torch.equal(k, expected.variant.k[:2, 1:2, BLOCK:])
         assert torch.equal(v, expected.variant.v[:2, 1:2, BLOCK:])
 
@@ -233,11 +234,8 @@ def test_a_loader_delivers_a_long_chunk_in_the_blocks_it_is_stored_in(
     open_store(tmp_path, ram_bytes=0, codec="raw").put(variant)
     store = open_store(tmp_path, ram_bytes=ram, codec="raw")
     (delivery,) = SequentialLoader().begin([SegmentPiece(0, 7, (variant.key,))], store).deliveries()
-    assert [(block.start, block.k.shape[2]) for block in delivery.blocks] == [
-        (7, BLOCK),
-        (7 + BLOCK, BLOCK),
-        (7 + 2 * BLOCK, 30),
-    ]
+    whole = [(7 + start, FINE) for start in range(0, 2 * BLOCK, FINE)]
+    assert [(block.start, block.k.shape[2]) for block in delivery.blocks] == [*whole, (7 + 2 * BLOCK, 30)]
     assert torch.equal(torch.cat([block.v for block in delivery.blocks], dim=2), variant.v)
     assert store.stats()[0].tier == ("disk" if ram == 0 else "ram")
     assert store.stats()[0].entries == 1

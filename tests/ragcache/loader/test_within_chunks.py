@@ -1,0 +1,174 @@
+"""Within a long chunk too, what is computed from the front meets what is loaded from the back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.caches import prefill_prompt
+from ragcache.engine.torch.generation import Prefilled
+from ragcache.linking import make_linker
+from ragcache.loader import SYSTEM, Loading, SegmentPiece
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.loader.threads import DiskThreads
+from ragcache.planning import plan_prompt
+from ragcache.policy import Terms, Work, worthwhile
+from ragcache.rates import Rates
+from ragcache.slices import slices
+from ragcache.store import open_store
+from ragcache.store.base import KVStore
+from ragcache.store.findings import BUCKET, DISK, RAM
+from ragcache.store.format import BLOCK, FINE, blocks_of
+from ragcache.types import Segment, Span
+from tests.cold_prompts import ALL, LIMIT_S, Gate, assert_is_stock, ingested, over
+from tests.cold_prompts import prompt as cold
+from tests.loaders import known_rates
+from tests.tiny import Tiny, assert_close
+
+PART = 8  # tokens that are read, and computed, at a time
+CONTEXT = 2
+MIXED = (3, 0, 5, 1, 7)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_parts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ragcache.store.entry.block_for", lambda tokens: PART)
+        patch.setattr("ragcache.slices.BLOCK", PART)
+        patch.setattr("ragcache.slices.FINE", PART)
+        yield
+
+
+@pytest.fixture(scope="module")
+def stores(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, _small_parts: None) -> dict[int, KVStore]:
+    """By the chunks that each was computed behind."""
+    return {context: ingested(tiny, tmp_path_factory.mktemp("within"), context) for context in (CONTEXT, ALL)}
+
+
+@pytest.fixture
+def threads() -> Iterator[DiskThreads]:
+    made = DiskThreads(2, "test-within", LIMIT_S)
+    yield made
+    made.close()
+
+
+class MeetingAt(CakeLoader):
+    """Nothing comes before all up to a position is computed, and nothing is computed behind it."""
+
+    def __init__(self, threads: DiskThreads, position: int):
+        self.gate, self._position = Gate(0), position
+        super().__init__(threads, pace=self.gate)
+
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
+        loading, gate, position = super().begin(pieces, store, rates), self.gate, self._position
+        claim = loading.claim
+
+        def claims(piece: SegmentPiece, seconds: float, *, final: bool = True, until: int | None = None) -> bool:
+            end = piece.start + piece.tokens if until is None else until
+            if final and end <= position:
+                return claim(piece, 0.0, final=final, until=until)
+            gate.opened.set()
+            return False
+
+        loading.claim = claims  # type: ignore[method-assign]
+        return loading
+
+
+def meeting_points(tiny: Tiny, segments: Sequence[Segment], store: KVStore) -> list[Span]:
+    """The slices of all chunks."""
+    plan = plan_prompt(segments, tiny.engine.spec.fingerprint, store)
+    return [part for chunk in plan.chunks for part in slices(chunk.span, DISK)]
+
+
+def met_at(made: Prefilled, position: int) -> None:
+    """What was computed ends there, by the report."""
+    for planned, told in zip(made.plan.chunks, made.report.chunks, strict=True):
+        assert told.tokens == told.reused + told.repaired + told.computed
+        assert told.computed == max(0, min(position, planned.span.end) - planned.span.start)
+
+
+@pytest.mark.parametrize(("context", "places"), [(ALL, tuple(range(ALL))), (CONTEXT, MIXED)])
+@pytest.mark.parametrize("linker", ["naive", "cci:ratio=0.5"])
+def test_every_slice_ends_at_a_meeting_point(
+    tiny: Tiny, stores: dict[int, KVStore], threads: DiskThreads, context: int, places: tuple[int, ...], linker: str
+) -> None:
+    store, segments = stores[context], cold(*places)
+    plain = over(tiny, store, SequentialLoader())
+    computed = prefill_prompt(plain, segments, "full").buffer
+    loaded = prefill_prompt(plain, segments, linker)
+    parts, question = meeting_points(tiny, segments, store), loaded.plan.question
+    assert len(parts) > 2 * len(places)
+    for part in parts:
+        loader = MeetingAt(threads, part.end)
+        try:
+            made = prefill_prompt(over(tiny, store, loader), segments, linker)
+        finally:
+            loader.gate.opened.set()
+        met_at(made, part.end)
+        for ours, theirs in ((made.buffer.k, computed.k), (made.buffer.v, computed.v)):
+            assert_close(ours[:, :, : part.end], theirs[:, :, : part.end])
+        if linker == "naive":
+            for ours, theirs in ((made.buffer.k, loaded.buffer.k), (made.buffer.v, loaded.buffer.v)):
+                assert torch.equal(ours[:, :, part.end : question], theirs[:, :, part.end : question])
+        if context == ALL:
+            assert_is_stock(made, tiny)
+        assert made.report.repaired <= loaded.report.repaired
+        stored = (blocks_of(len(chunk.span), PART) for chunk in made.plan.chunks)
+        starts = [chunk.span.start for chunk in made.plan.chunks]
+        behind = [start + one.end > part.end for start, blocks in zip(starts, stored, strict=True) for one in blocks]
+        # Each of the two threads had begun a block before all up to there was computed.
+        assert sum(behind) <= loader.gate.reads <= sum(behind) + 2
+
+
+def test_all_of_a_chunk_is_kept_near_and_a_part_is_not(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
+    ingested(tiny, tmp_path)
+    segments = cold(0, 1)
+    store = open_store(tmp_path, codec="raw")
+    parts = meeting_points(tiny, segments, store)
+    prefill_prompt(over(tiny, store, MeetingAt(threads, parts[1].end)), segments, "naive")
+    infos = [chunk.candidates[0].info for chunk in plan_prompt(segments, tiny.engine.spec.fingerprint, store).chunks]
+    assert [info.tier for info in infos] == [DISK, RAM]
+
+
+def test_what_is_read_whole_is_computed_whole() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ragcache.slices.BLOCK", BLOCK)
+        patch.setattr("ragcache.slices.FINE", FINE)
+        assert list(slices(Span(5, 5 + BLOCK), DISK)) == [Span(5, 5 + BLOCK)]
+        assert list(slices(Span(5, 6 + BLOCK), BUCKET)) == [Span(5, 6 + BLOCK)]
+        parts = list(slices(Span(5, 6 + BLOCK), DISK))
+    assert [len(part) for part in parts] == [FINE] * (BLOCK // FINE - 1) + [FINE + 1]
+    system = SegmentPiece(SYSTEM, 0, (), tier=DISK, nbytes=1000, tokens=50)
+    assert system.slices == [Span(0, 50)]
+
+
+def test_of_a_piece_is_left_what_is_not_computed() -> None:
+    piece = SegmentPiece(3, 100, (), tier=DISK, nbytes=1000, tokens=50)
+    assert piece.behind(100) == piece
+    rest = piece.behind(110)
+    assert (rest.skip, rest.tokens, rest.nbytes) == (10, 40, 800)
+    assert rest.slices[0] == Span(110, 116)
+    assert rest.behind(120) == piece.behind(120)
+    assert piece.behind(500).tokens == 0
+
+
+def test_a_long_chunk_is_foretold_to_be_met_within(tiny: Tiny, stores: dict[int, KVStore]) -> None:
+    """Neither loading nor computing all of it would be as soon."""
+    segments = cold(1)
+    plan = plan_prompt(segments, tiny.engine.spec.fingerprint, stores[ALL])
+    (chunk,) = plan.chunks
+    info = chunk.candidates[0].info
+    rates = known_rates(1e-3, 31e-3 / info.nbytes)  # one takes as long as the other
+    linker = make_linker("naive")
+    foretold = worthwhile(plan, linker, rates, Terms(overlaps=True)).planned_s
+    loading = worthwhile(plan, linker, rates, Terms()).planned_s
+    assert foretold is not None
+    assert loading is not None
+    whole = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end))
+    assert foretold < loading - 0.25 * whole
