@@ -23,7 +23,6 @@ from ragcache.timeline import LOAD, Stretch
 from ragcache.types import Span, VariantKey
 
 
-
 class LinkJob:
     """One prompt's, from the moment that there is room for its KV."""
 
@@ -129,9 +128,7 @@ class LinkJob:
         self._advance()
 
     def fitting(self, piece: SegmentPiece, block: Block) -> Block:
-        """As it is placed: where a stored prefix meets what else is, or what is computed what is loaded, each position
-        is written by one of them.
-        """
+        """As it is placed: where a prefix, or what is computed, meets what is loaded, one of them writes a position."""
         plan = self.linkage.plan
         if piece.index <= BLOCKS:
             return replace(block, turned=True).behind(self.linkage.span(piece.index).start)

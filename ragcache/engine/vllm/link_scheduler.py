@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
-from ragcache.engine.vllm.budget import Budget, Capturing, LinkSettings, Rooms, StepWork, order
+from ragcache.engine.vllm.budget import Budget, Capturing, LinkSettings, Rooms, StepWork, any_linked, any_loading, order
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
@@ -48,9 +48,8 @@ class LinkScheduler:
         clock: Callable[[], float] = perf_counter,
     ):
         """`token_bytes`: K and V of one token on one rank. `pass_tokens`: most that one forward takes."""
-        self.store, self._clock = store, clock
+        self.store, self._clock, self.outcomes, self.own = store, clock, Outcomes(), OwnTime()
         self.exchanges: Container[str] = ()  # of an engine in this process: what it captures goes there
-        self.outcomes, self.own = Outcomes(), OwnTime()
         self._fingerprint, self._settings, self._ranks, self._layers = fingerprint, settings, ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self.pace = Pace(settings, pass_tokens, layers, gpu=gpu, clock=clock)
@@ -235,10 +234,10 @@ class LinkScheduler:
                 if not left.none:
                     tail = order(job, work, left, later, busy=budget.busy, others=bool(others))
                     self._tails |= {} if tail is None else {job.request: tail}
-        quiet = not any_loading(self._jobs.values())
-        work.fetch, work.forgo = self._waiting.orders(work.load, self._leaders.making, self._linking, quiet=quiet)
-        done, failed, self._failing = self._finished(), tuple(self._failing), set()
-        gone, self._finishing = tuple(self._finishing), set()
+        told = work.load, self._leaders.making, self._linking
+        work.fetch, work.forgo = self._waiting.orders(*told, quiet=not any_loading(self._jobs.values()))
+        done, failed, gone = self._finished(), tuple(self._failing), tuple(self._finishing)
+        self._failing, self._finishing = set(), set()
         return self.pace.ordered(budget, work.orders(release, done, gone, failed, idle=not budget.busy))
 
     def _finished(self) -> tuple[str, ...]:
