@@ -115,7 +115,7 @@ def test_its_sums_are_those_of_its_pieces(seed: int) -> None:
             made.drop(inside.pop(draw.randrange(len(inside))).index)
         elif what == "trim" and inside:
             place = draw.randrange(len(inside))
-            until = inside[place].start + inside[place].skip + draw.randrange(60)
+            until = inside[place].start + inside[place].skip + draw.randrange(inside[place].tokens)
             made.trim(pieces[[piece.index for piece in pieces].index(inside[place].index)], until)
             inside[place] = inside[place].behind(until)
         assert len(made) == len(inside)
