@@ -12,13 +12,13 @@ from time import perf_counter
 
 import numpy as np
 
-from ragcache.link_phase import Phase
+from ragcache.link_phase import Affords, Front, Phase, furthest
 from ragcache.linkage import BLOCKS, Linkage
 from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk, Positions
 from ragcache.loader import SYSTEM, Block, PieceLoaded, SegmentPiece
 from ragcache.planning import Candidate, PlannedChunk
 from ragcache.report import COMPUTED, OTHER, PREFIX, ChunkReport, Report
-from ragcache.slices import slices
+from ragcache.slices import ends_behind
 from ragcache.timeline import LOAD, Stretch
 from ragcache.types import Span, VariantKey
 
@@ -44,6 +44,7 @@ class LinkJob:
         self._chosen: dict[int, Candidate] = {}  # by chunk, once all is loaded
         self._final = skip  # positions before this one hold what a prefill would: they were computed
         self._until = skip  # and before this one are, or will be before anything else is
+        self._parts: dict[int, int] = {}  # by piece of which the rest is loaded, up to where it is computed
         self._overtaken: set[int] = set()  # pieces that are computed instead
         # Positions before the question that nothing right or cached lies at, by then.
         self.missing = self.rows if self.pieces else self._lacking()
@@ -90,35 +91,31 @@ class LinkJob:
         load = self._agreed(piece.index)
         return load is None or self._came(piece.index, load).exact
 
-    def front_of(self, piece: SegmentPiece) -> int:
-        """Up to where the next of it is computed at a time: its end, or one amid it."""
-        span = self.linkage.span(piece.index)
-        parts = slices(span, piece.tier) if piece.index > SYSTEM else [span]
-        return next(part.end for part in parts if part.end > self._until or part.end == span.end)
+    def front(self, piece: SegmentPiece, affords: Affords) -> Front:
+        """What is computed next if this one is: to its end, or amid it where all before it is final."""
+        span, whole = self.linkage.span(piece.index), piece.index <= SYSTEM or not self.final
+        ends = [span.end] if whole else ends_behind(self._until, span, piece.tier)
+        return furthest(piece, ends, self._lacking(), affords)
 
-    def rows_until(self, position: int) -> Positions:
-        """That must be computed for all up to there to be what a prefill would hold."""
-        gone = self._lacking()
-        return gone[(gone >= self._final) & (gone < position)]
-
-    def overtake(self, piece: SegmentPiece, until: int) -> None:
-        """What stands before a position is about to be computed. Where that is all of the piece, what a rank may have
-        placed of it already does not count.
+    def overtake(self, front: Front) -> None:
+        """It is about to be computed. Where that is all of the piece, what a rank may have placed of it already does
+        not count.
         """
-        self._until = until
-        if until == self.linkage.span(piece.index).end:
-            self._forget(piece)
+        self._until = max(self._until, front.until)
+        if front.part is None:
+            self._forget(front.piece)
 
-    def computed(self, piece: SegmentPiece, until: int) -> None:
-        """All up to there."""
-        self._final = self._until = until
-        if until == self.linkage.span(piece.index).end:
-            self.lacks(piece)
+    def computed(self, front: Front) -> None:
+        self._until = self._final = max(self._final, front.until)  # a chunk may end behind the block that begins in it
+        if front.part is None:
+            self.lacks(front.piece)
         else:
+            self._parts[front.piece.index] = front.part
             self._advance()
 
     def _forget(self, piece: SegmentPiece) -> None:
         self._overtaken.add(piece.index)
+        self._parts.pop(piece.index, None)
         self._loads[piece.index] = []
 
     def lacks(self, piece: SegmentPiece) -> None:
@@ -173,8 +170,7 @@ class LinkJob:
         gone[plan.question :] = True
         for place, block in enumerate(plan.prefix):
             gone[block.span.start : block.span.end] = self._agreed(BLOCKS - place) is None
-        gone[: self._final] = False
-        return np.flatnonzero(gone)
+        return self._final + np.flatnonzero(gone[self._final :])
 
     def _agreed(self, index: int) -> PieceLoaded | None:
         """What all ranks placed; ranks that differ (one has a bad disk) have placed nothing together."""
@@ -206,8 +202,8 @@ class LinkJob:
     @property
     def placed_tokens(self) -> int:
         """That each rank has placed."""
-        came = (self.linkage.span(piece.index) for piece in self.pieces if self._agreed(piece.index) is not None)
-        return sum(len(span) - self._computed_of(span) for span in came)
+        came = (piece.index for piece in self.pieces if self._agreed(piece.index) is not None)
+        return sum(len(self.linkage.span(index)) - self._computed_of(index) for index in came)
 
     @property
     def repairable(self) -> int:
@@ -216,9 +212,14 @@ class LinkJob:
         spans = [chunks[index].span for index, candidate in self._chosen.items() if not candidate.unchanged]
         return sum(max(0, span.end - max(span.start, self._final)) for span in spans)
 
-    def _computed_of(self, span: Span) -> int:
-        """Leading tokens of what is loaded behind them."""
-        return max(0, min(self._final, span.end) - max(self.skip, span.start))
+    @property
+    def met_within(self) -> bool:
+        """Whether a part of a chunk is computed and the rest linked: its repair says little of what others take."""
+        return any(index in self._parts for index in self._chosen)
+
+    def _computed_of(self, index: int) -> int:
+        """Leading tokens of a piece that is loaded behind them."""
+        return max(0, self._parts.get(index, 0) - max(self.skip, self.linkage.span(index).start))
 
     @property
     def passed(self) -> list[VariantKey]:
@@ -288,9 +289,9 @@ class LinkJob:
             chunk.segment.hash,
             tokens,
             load.tier,
-            reused=tokens - repaired - self._computed_of(span),
+            reused=tokens - repaired - self._computed_of(chunk.index),
             repaired=repaired,
-            computed=self._computed_of(span),
+            computed=self._computed_of(chunk.index),
             exact=candidate.exact,
             overlap=candidate.reuse.beta_adjusted,
             nbytes=load.nbytes,

@@ -17,7 +17,7 @@ from ragcache.linking.base import Linker
 from ragcache.linking.focus import probes
 from ragcache.planning import Plan, PlannedChunk
 from ragcache.rates import Rates, Work
-from ragcache.slices import slices
+from ragcache.slices import begins_pass, slices
 from ragcache.store.findings import RAM
 from ragcache.types import Span
 
@@ -103,10 +103,11 @@ def _meeting_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms, rea
     computed, left, known = 0.0, sum(loads), terms.known
     both, met = left, known
     chunks = zip(plan.chunks[:reach], loads, strict=False)
-    for part, load in chain.from_iterable(_parts(chunk, load) for chunk, load in chunks):
-        rows = Work.of_rows(max(known, part.start), max(known, part.end))
-        computed += rates.seconds(rows + Work(passes=1)) + terms.step_seconds
+    for number, part, load in chain.from_iterable(_parts(chunk, known, load) for chunk, load in chunks):
         left -= load
+        if part.end > known:
+            computed += rates.seconds(Work.of_rows(max(known, part.start), part.end))
+            computed += rates.seconds(Work(passes=1)) + terms.step_seconds if begins_pass(number) else 0.0
         if computed >= both:
             break
         if max(computed, left) < both:
@@ -115,13 +116,12 @@ def _meeting_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms, rea
     return max(0.0, rest) + both
 
 
-def _parts(chunk: PlannedChunk, load: float) -> Iterator[tuple[Span, float]]:
-    """What is computed of a chunk at a time, and the seconds of loading that this saves."""
-    if not chunk.candidates:
-        yield chunk.span, load
-        return
-    for part in slices(chunk.span, chunk.candidates[0].info.tier):
-        yield part, load * len(part) / len(chunk.span)
+def _parts(chunk: PlannedChunk, known: int, load: float) -> Iterator[tuple[int, Span, float]]:
+    """What may be computed of a chunk, numbered from what is not known, and the seconds of loading that each saves."""
+    parts = slices(chunk.span, chunk.candidates[0].info.tier) if chunk.candidates else [chunk.span]
+    first = sum(part.end <= known for part in parts)
+    for number, part in enumerate(parts, 1 - first):
+        yield number, part, load * len(part) / len(chunk.span)
 
 
 def _load_seconds(chunk: PlannedChunk, rates: Rates) -> float:

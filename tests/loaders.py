@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from random import Random
+
+import pytest
 
 from ragcache.loader import Block, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.reading import bring
@@ -13,9 +16,19 @@ from ragcache.policy import Rates
 from ragcache.store.base import KVStore
 
 
-def known_rates(compute_s: float, load_s: float) -> Rates:
-    """By which a row takes so long, and a byte of the disk."""
-    return Rates({"work": [0.0, compute_s, 0.0, 0.0], "loads": {"disk": [0.0, load_s, 0.1]}})
+def known_rates(compute_s: float, load_s: float, a_read: float = 0.0) -> Rates:
+    """By which a row takes so long, a byte of the disk, and each read beside."""
+    return Rates({"work": [0.0, compute_s, 0.0, 0.0], "loads": {"disk": [a_read, load_s, 0.1]}})
+
+
+@contextmanager
+def small_parts(tokens: int) -> Iterator[None]:
+    """Chunks of more than so many tokens are long, and so many are read, and computed, at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ragcache.store.entry.block_for", lambda _: tokens)
+        patch.setattr("ragcache.slices.BLOCK", tokens)
+        patch.setattr("ragcache.slices.FINE", tokens)
+        yield
 
 
 class ScatteredLoader(Loader):

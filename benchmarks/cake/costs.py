@@ -44,8 +44,8 @@ class BlockCosts:
         both = [
             max(device.after(wait, front), disk.after(0.0, back)) for front, back in zip(fronts, backs, strict=True)
         ]
-        last = len(both) - 1
-        tails = [self.linked + (self.plain - self.linked) * place / last for place in range(len(both))]
+        shares = [1 - back / backs[0] for back in backs]
+        tails = [self.linked + (self.plain - self.linked) * share for share in shares]
         return min(device.after(until, tail) for until, tail in zip(both, tails, strict=True)) - wait
 
 
@@ -67,13 +67,16 @@ def measured_costs(
 
 
 def computes(parts: TorchModel, blocks: Sequence[Segment]) -> list[float]:
-    """Seconds of each slice of each block behind those before it."""
+    """Seconds of each block behind those before it; of a slice, what it adds to those of its block in one pass."""
     engine, start, seconds = parts.engine, 0, list[float]()
     buffer = engine.buffer(sum(map(len, blocks)))
     for block in blocks:
+        before = 0.0
         for part in _parts(block):
-            rows = range(start + part.start, start + part.end)
-            seconds.append(timed(partial(engine.compute, block.ids[part.start : part.end], rows, buffer)))
+            rows = range(start, start + part.end)
+            until = max(before, timed(partial(engine.compute, block.ids[: part.end], rows, buffer)))
+            seconds.append(until - before)
+            before = until
         start += len(block)
     return seconds
 

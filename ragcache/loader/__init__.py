@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from ragcache.slices import slices
+from ragcache.slices import last_of, slices
 from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.findings import BUCKET
 from ragcache.store.nearness import AT
@@ -55,7 +55,14 @@ class SegmentPiece:
         whole = Span(self.start, first + self.tokens)
         if self.index <= SYSTEM:
             return [Span(first, whole.end)]
-        return [Span(max(first, one.start), one.end) for one in slices(whole, self.tier) if one.end >= first]
+        left = [Span(max(first, one.start), one.end) for one in slices(whole, self.tier) if one.end > first]
+        return left or [Span(whole.end, whole.end)]
+
+    @property
+    def last_slice(self) -> int:
+        """Where what is read first begins."""
+        first = self.start + self.skip
+        return first if self.index <= SYSTEM else max(first, last_of(Span(self.start, first + self.tokens), self.tier))
 
     @property
     def is_far(self) -> bool:
@@ -147,6 +154,12 @@ class Loading(ABC):
         """Whether the taker, who could compute this piece in so many seconds, is to do so: it comes no more. Asked when
         there is nothing to take, of the first piece that has not come. `final`: all before it is, so that it can be
         computed at once, while others come. `until`: what of it stands before this position alone; the rest comes.
+        """
+        return False
+
+    def affords(self, piece: SegmentPiece, seconds: float, until: int) -> bool:
+        """Whether to compute for so long at a time, of the first piece that has not come what stands before a position:
+        see `claim`. Whoever does not know takes as little as there is to take.
         """
         return False
 

@@ -11,6 +11,7 @@ from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.reading import Pace
 from ragcache.loader.threads import DiskThreads
 from ragcache.rates import Rates, Work
+from ragcache.slices import begins_pass
 from ragcache.store.base import KVStore
 from ragcache.store.findings import RAM
 
@@ -56,8 +57,8 @@ def met_seconds(pieces: Sequence[SegmentPiece], rates: Rates, linking: float) ->
     for piece, load in zip(pieces, loads, strict=True):
         if piece.tier == RAM and piece.index != SYSTEM:
             break  # behind what is linked at once nothing is computed ahead
-        for part in piece.slices:
-            computed += rates.seconds(Work.of_rows(part.start, part.end) + Work(passes=1))
+        for number, part in enumerate(piece.slices, 1):
+            computed += rates.seconds(Work.of_rows(part.start, part.end) + Work(passes=begins_pass(number)))
             left -= load * (len(part) / piece.tokens if piece.tokens else 1.0)
             best = min(best, max(computed, left))
     return best + linking

@@ -10,6 +10,7 @@ from ragcache.loader import SegmentPiece
 from ragcache.rates import Rates
 
 LATE = 1.5  # times what was expected: then what is read is taken to need as long again as it has taken
+AT_ONCE = 0.5  # of the time that is left for computing
 HOPELESS = 3.0  # times as long at most, where it took many times what was expected
 
 
@@ -39,6 +40,12 @@ class Expectation:
         """Until what is read now is here."""
         return self.overdue or max(0.0, self.reading - self.so_far)
 
+    def affords(self, seconds: float, saved: float) -> bool:
+        """To compute for so long at a time what saves so much of what is left: half of what the rest takes then, and
+        that of the rest again, is soon all, and may err by half.
+        """
+        return seconds <= AT_ONCE * (self.left - saved)
+
     def allows(self, seconds: float, left: float, doubt: float, *, final: bool) -> bool:
         """To compute for so long what comes in `left`; see `Loading.claim`."""
         return seconds + doubt <= left if final else seconds < self.overdue
@@ -49,6 +56,12 @@ def expected(rates: Rates, waiting: float, reading: Sequence[SegmentPiece], so_f
     read = sum(rates.load_seconds(one.tier, one.nbytes) for one in reading)
     known = bool(reading) and rates.has_read(reading[0].tier)  # a first guess is many times off
     return Expectation(waiting, read, so_far if reading else 0.0, HOPELESS if known else 1.0)
+
+
+def saved(rates: Rates, piece: SegmentPiece, until: int) -> float:
+    """Seconds of reading, where all of this before a position is computed; its last slice is read first, and had."""
+    rest = piece.behind(min(until, piece.last_slice))
+    return rates.load_seconds(piece.tier, piece.nbytes) - rates.load_seconds(piece.tier, rest.nbytes)
 
 
 def doubt(rates: Rates, computing: float, loading: float, tier: str) -> float:

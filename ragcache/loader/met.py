@@ -12,7 +12,7 @@ from typing import Any
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loading, SegmentPiece
-from ragcache.loader.expectation import Expectation, doubt, expected
+from ragcache.loader.expectation import Expectation, doubt, expected, saved
 from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, bring, in_memory
 from ragcache.loader.sequential import Patience, given_up
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
@@ -20,7 +20,9 @@ from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
 from ragcache.store.findings import RAM
+from ragcache.store.lifting import lift_one
 from ragcache.store.nearness import Beyond
+from ragcache.types import VariantKey
 
 DEPTH = READERS  # pieces of a prompt that are read at a time
 
@@ -69,6 +71,7 @@ class MetLoading(Loading):
         for piece in pieces:
             (self._near.append if self._may_be_at_hand(piece) else self._left.add)(piece)
         self._reads: list[_Read] = []
+        self._read_in_part = list[VariantKey]()
         self._moved = clock()  # when the last read ended, or the first began
         # Behind what is linked at once nothing can be computed ahead.
         self._computes = claims and all(piece.index == SYSTEM for piece in self._near)
@@ -135,7 +138,7 @@ class MetLoading(Loading):
         if (work := self._left.work) is None:
             return False
         beside = [read.piece for read in self._reads if not read.ended and read.is_far == last.is_far]
-        nbytes = last.behind(last.slices[-1].start).nbytes
+        nbytes = last.behind(last.last_slice).nbytes
         computed, read = self._rates.seconds(work), self._rates.load_seconds(last.tier, nbytes)
         brought = self._expected(beside).brought + read
         return computed + doubt(self._rates, computed, brought, last.tier) < brought
@@ -164,6 +167,8 @@ class MetLoading(Loading):
             if read.task.future.done() or self._threads.late(read.task):
                 found = self._patience.delivered(read.piece, read.task)
                 self._forget(read)
+                if read.piece.skip and (loaded := found.loaded) is not None and loaded.chosen is not None:
+                    self._read_in_part.append(read.piece.keys[loaded.chosen])
                 self._waits = False
                 self._read_on()  # while it is placed
                 return found
@@ -188,7 +193,7 @@ class MetLoading(Loading):
             if not waits and (read is None or read.task.future.done()):
                 return False
             self._waits = False
-            if waits and not self._reads:
+            if waits and not self._reads and not self._left.of(piece.index)[0].skip:  # once of each
                 self._rates.not_read(piece.tier)
             if until is not None:
                 self._trim(piece.index, until)
@@ -202,6 +207,12 @@ class MetLoading(Loading):
             self._rates.observe_load(piece.tier, piece.nbytes, self._clock() - begun)
         self._give_up(read)
         return True
+
+    def affords(self, piece: SegmentPiece, seconds: float, until: int) -> bool:
+        with self._lock:
+            read = self._read_of(piece.index)
+            mine = self._left.of(piece.index) if read is None else [read.piece]
+            return bool(mine) and self._arrival.affords(seconds, saved(self._rates, mine[0], until))
 
     def _read_of(self, index: int) -> _Read | None:
         return next((one for one in self._reads if one.piece.index == index), None)
@@ -260,6 +271,9 @@ class MetLoading(Loading):
             self._near, self._left = deque(), Waiting()
         for read in list(self._reads):
             self._give_up(read)
+        in_part, self._read_in_part = self._read_in_part, []
+        for key in in_part:  # now that nobody waits; else all who ask for it would read it from the disk
+            self._threads.submit(partial(lift_one, self._store, key))
 
     def _give_up(self, read: _Read) -> None:
         self._forget(read)

@@ -14,7 +14,7 @@ from ragcache.store.disk import DiskTier
 from ragcache.store.findings import DISK, RAM
 from ragcache.store.ram import RamTier
 from ragcache.store.tiered import ram_of, rises
-from ragcache.types import VariantInfo
+from ragcache.types import VariantInfo, VariantKey
 
 
 def lift(store: KVStore, likely: Sequence[VariantInfo], pause: Callable[[], None]) -> int:
@@ -46,6 +46,25 @@ def lift(store: KVStore, likely: Sequence[VariantInfo], pause: Callable[[], None
     return lifted
 
 
+def lift_one(store: KVStore, key: VariantKey) -> bool:
+    """What was read in part is brought into memory as if it had been read whole: where that has or makes room for it.
+    Raises StoreError.
+    """
+    ram = ram_of(tiers := store.tiers())
+    disk = next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
+    if ram is None or disk is None or ram.holds(key) or (entry := disk.look(key)) is None:
+        return False
+    with entry:
+        if not ram.would_take(key, _held_nbytes(entry)):
+            return False
+        variant = entry.variant()
+    return rises(variant, ram, disk)
+
+
 def _fits(ram: RamTier, entry: OpenEntry) -> bool:
     (held,) = ram.stats()
-    return held.budget is None or held.nbytes + 2 * prod(entry.shape) * entry.dtype.itemsize <= held.budget
+    return held.budget is None or held.nbytes + _held_nbytes(entry) <= held.budget
+
+
+def _held_nbytes(entry: OpenEntry) -> int:
+    return 2 * prod(entry.shape) * entry.dtype.itemsize

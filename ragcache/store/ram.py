@@ -149,20 +149,26 @@ class RamTier(Tier):
     def offer(self, variant: Variant) -> bool:
         return self._take(variant, judges=True) is RoomFound.THERE
 
+    def would_take(self, key: VariantKey, nbytes: int) -> bool:
+        """If it was offered; nothing changes."""
+        with self._lock:
+            return self._room(key.digest, self._leaving(key), nbytes, judges=True)[0] is RoomFound.THERE
+
     def _take(self, variant: Variant, *, judges: bool) -> RoomFound:
         variant = compact(variant)
         name, nbytes = variant.key.digest, footprint(variant)
         with self._lock:
             self.reuse.fading.come(name, held=name in self._residents)
             leaving = self._leaving(variant.key)
-            room = self._make_room(name, leaving, nbytes, judges=judges and name not in self._residents)
+            room, gone = self._room(name, leaving, nbytes, judges=judges and name not in self._residents)
+            self._evict(gone)
             self._declined += room is RoomFound.DECLINED
             if room is not RoomFound.THERE:
                 return room
             came = self._residents[name].came if name in self._residents else next(self._ticks)
             self.reuse.put(name, nbytes, held=self._drop(name))
-            self._displaced += sum(map(self._drop, leaving))
             for one in leaving:
+                self._displaced += self._drop(one)
                 self.reuse.forget(one)
             self._residents[name] = Resident(variant, nbytes, next(self._ticks), came)
             self._families[variant.key.family].add(name)
@@ -201,11 +207,8 @@ class RamTier(Tier):
     def stats(self) -> Sequence[TierStats]:
         with self._lock:
             held = (len(self._residents), self._nbytes, self._budget)
-            return [
-                TierStats(
-                    self.name, *held, self._hits, self._misses, self._evictions, 0, self._displaced, self._declined
-                )
-            ]
+            counted = (self._hits, self._misses, self._evictions, 0, self._displaced, self._declined)
+            return [TierStats(self.name, *held, *counted)]
 
     def verify(self) -> list[Flaw]:
         return []  # nothing is kept as bytes
@@ -233,25 +236,23 @@ class RamTier(Tier):
         others = (self._candidate(name) for name in self._families.get(key.family, ()) if name != key.digest)
         return [one.name for one in displaced(others, self._order, key.lead.digest, self.most_variants)]
 
-    def _make_room(self, name: str, leaving: Collection[str], nbytes: int, *, judges: bool) -> RoomFound:
-        """Evict until `nbytes` of this name fit in the place of those that leave; nothing is evicted when that cannot
-        be.
-        """
+    def _room(
+        self, name: str, leaving: Collection[str], nbytes: int, *, judges: bool
+    ) -> tuple[RoomFound, Sequence[Evictable]]:
+        """For `nbytes` of this name in the place of those that leave, and what must be evicted before."""
         if self._budget is None:
-            return RoomFound.THERE
+            return RoomFound.THERE, ()
         spared = {name, *leaving}
         replaced = sum(self._residents[one].nbytes for one in spared if one in self._residents)
         need = self._nbytes - replaced + nbytes - self._budget
         if need <= 0:
-            return RoomFound.THERE
+            return RoomFound.THERE, ()
         if nbytes > self._budget:
-            return RoomFound.NONE
+            return RoomFound.NONE, ()
         lesser = Lesser(self._loose(spared), self._judged(name, nbytes) if judges else None, self._order)
-        chosen = victims(lesser, need)
-        if chosen is None:
-            return RoomFound.DECLINED if lesser.ended else RoomFound.NONE
-        self._evict(chosen)
-        return RoomFound.THERE
+        if (chosen := victims(lesser, need)) is None:
+            return RoomFound.DECLINED if lesser.ended else RoomFound.NONE, ()
+        return RoomFound.THERE, chosen
 
     def _evict(self, chosen: Iterable[Evictable]) -> None:
         self._evictions += sum(self._drop(one.name) for one in chosen)

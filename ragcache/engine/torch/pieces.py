@@ -11,6 +11,8 @@ from ragcache.engine import LinkSource
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.forward import TorchForward
 from ragcache.link_job import LinkJob
+from ragcache.link_phase import Front
+from ragcache.linking.base import Positions
 from ragcache.loader import SYSTEM, Delivery, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.policy import Rates, Work, first_pass
@@ -66,24 +68,27 @@ class PiecesLoading:
         piece, final = job.awaited, job.final
         if piece is None:
             return False
-        end = job.linkage.span(piece.index).end
-        until = job.front_of(piece) if final else end
-        rows = job.rows_until(until)
-        work = Work(1, len(rows), int(rows.sum()) + len(rows))
-        part = until if until < end else None
-        if not self._loading.claim(piece, rates.seconds(work), final=final, until=part):
+
+        def affords(rows: Positions, until: int) -> bool:
+            return self._loading.affords(piece, rates.seconds(_work(rows)), until)
+
+        front = job.front(piece, affords)
+        if not self._loading.claim(piece, rates.seconds(_work(front.rows)), final=final, until=front.part):
             return False
         if not final:
             job.lacks(piece)
             return True
-        started, ids = perf_counter(), job.linkage.plan.ids
+        if len(front.rows):
+            self._compute(front)
+        job.computed(front)
+        return True
+
+    def _compute(self, front: Front) -> None:
+        started, ids, rows = perf_counter(), self._job.linkage.plan.ids, front.rows
         self._engine.compute([ids[row] for row in rows], rows.tolist(), self._buffer)
         self._engine.synchronize()
-        rates.observe(work, (ended := perf_counter()) - started)
-        job.computed(piece, until)
-        if len(rows):
-            job.note(COMPUTE, piece.index, started, ended, Span(int(rows[0]), int(rows[-1]) + 1))
-        return True
+        self._rates.observe(_work(rows), (ended := perf_counter()) - started)
+        self._job.note(COMPUTE, front.piece.index, started, ended, Span(int(rows[0]), int(rows[-1]) + 1))
 
     @contextmanager
     def upper_layers(self) -> Iterator[None]:
@@ -140,3 +145,8 @@ class PiecesLoading:
         report.seconds["load"] += self._waited - self._early
         report.seconds["link"] -= self._waited + (self.placing - self._early)
         report.seconds["place"] = self.placing
+
+
+def _work(rows: Positions) -> Work:
+    """Nothing where there are none."""
+    return Work(1, len(rows), int(rows.sum()) + len(rows)) if len(rows) else Work()

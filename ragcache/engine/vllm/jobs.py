@@ -13,7 +13,7 @@ from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Probe, Pro
 from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.errors import ConfigError
 from ragcache.link_job import LinkJob
-from ragcache.link_phase import Phase
+from ragcache.link_phase import Front, Phase
 from ragcache.linkage import Linkage
 from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.linking.focus import narrowed
@@ -77,7 +77,7 @@ class RequestJob(LinkJob):
         self._fills = False  # rows are among them that were not cached
         self._meeting: Approach | None = None  # None where all is linked that is cached
         self._front = self.rows  # of the piece that is computed while others are loaded, those that are left
-        self._claimed: tuple[SegmentPiece, int] | None = None  # and up to where
+        self._claimed: Front | None = None
         self._lags = False  # upper layers come while it is computed over
 
     # -- orders -----------------------------------------------------------------------------------------------------
@@ -91,17 +91,16 @@ class RequestJob(LinkJob):
         piece = self.awaited
         if self._meeting is None or self._claimed is not None or piece is None:
             return None
-        final, end = self.final, self.linkage.span(piece.index).end
-        until = self.front_of(piece) if final else end
-        rows, part = self.rows_until(until), until if until < end else None
-        if not self._meeting.claims(piece, rows, tokens, final=final, until=part):
+        meeting, final = self._meeting, self.final
+        front = self.front(piece, lambda rows, until: meeting.affords(piece, rows, tokens, until))
+        if not meeting.claims(piece, front.rows, tokens, final=final, until=front.part):
             return None
         if final:
-            self.overtake(piece, until)
-            self._claimed, self._front = (piece, until), rows
+            self.overtake(front)
+            self._claimed, self._front = front, front.rows
         else:
             self.lacks(piece)
-        return Drop(self.request, piece.index, part)
+        return Drop(self.request, piece.index, front.part)
 
     def ahead(self, tokens: int, spans: int) -> Compute | None:
         """The next slice of what was dropped."""
@@ -111,7 +110,7 @@ class RequestJob(LinkJob):
         rows, self._front = self._front[:count], self._front[count:]
         if not len(self._front):
             claimed, self._claimed = self._claimed, None
-            self.computed(*claimed)
+            self.computed(claimed)
         return Compute(self.request, self._prompt_rows(rows), self.skip, ahead=True)
 
     def _choice(self, prompt: LinkedPrompt) -> Choice:

@@ -184,7 +184,7 @@ class LinkWorker:
         if piece.index in linking.dropped:
             return
         try:
-            place(self.spans, linking, (block.behind(linking.front) for block in delivery.blocks))
+            place(self.spans, linking, (block.behind(linking.front(piece)) for block in delivery.blocks))
         except FAULTS as error:
             linking.broken[piece.index] = unused(error)
         if loaded is not None and (told := linking.broken.get(piece.index)):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ragcache.linking.base import Positions
 from ragcache.loader import SegmentPiece
-from ragcache.loader.expectation import Expectation, doubt, expected
+from ragcache.loader.expectation import Expectation, doubt, expected, saved
 from ragcache.loader.met import DEPTH
 from ragcache.loader.threads import Clock
 from ragcache.loader.waiting import Waiting
@@ -41,6 +41,14 @@ class Approach:
         if piece in self._left:
             self._left.remove(piece)
             self._moved = self._looked or 0.0
+
+    def affords(self, piece: SegmentPiece, rows: Positions, tokens: int, until: int) -> bool:
+        """See `Loading.affords`."""
+        if self._looked is None or piece not in self._left:
+            return False
+        (mine,) = self._left.of(piece.index)
+        seconds = self._computing(rows, tokens)
+        return self._arrival(self._looked).affords(seconds, saved(self._rates, mine, until))
 
     def claims(
         self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool, until: int | None = None

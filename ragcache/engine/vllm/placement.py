@@ -72,14 +72,17 @@ class Linking:
     fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
     broken: dict[int, str] = field(default_factory=dict)  # pieces of which a block could not be placed, and why
     dropped: set[int] = field(default_factory=set)  # pieces that are computed instead
-    front: int = 0  # all before this position is computed, or will be before anything reads it
+    fronts: dict[int, int] = field(default_factory=dict)  # positions by piece, before which it is computed
     ahead: set[int] = field(default_factory=set)  # positions that were computed while others are loaded
     recorder: Recorder | None = None  # of a capture that has begun
 
     def has(self, piece: SegmentPiece, origin: Origin) -> None:
         """All of its blocks are placed, or those of its lower layers."""
-        self.placed[piece.index] = slice(piece.start, piece.start + len(origin))
+        self.placed[piece.index] = slice(max(piece.start, self.front(piece)), piece.start + len(origin))
         self.variants[piece.index] = origin
+
+    def front(self, piece: SegmentPiece) -> int:
+        return self.fronts.get(piece.index, 0)
 
     @property
     def behind(self) -> list[tuple[VariantKey, Lineage]]:
@@ -95,7 +98,7 @@ class Linking:
         if self.loading is not None:
             self.loading.drop(index, until)
         if until is not None:
-            self.front = until
+            self.fronts[index] = until
             return
         self.dropped.add(index)
         self.placed.pop(index, None)

@@ -113,7 +113,8 @@ class Pace:
         """
         if not self._gpu:
             self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
-        self.rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
+        if not job.met_within:
+            self.rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
 
     def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
         """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""

@@ -11,7 +11,7 @@ from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.names import ObjectPlace
 
 T = TypeVar("T")
-FIRST, MOST = 64 << 10, 4 << 20  # bytes that are read: at first, and at most
+FIRST, MOST = 64 << 10, 16 << 20  # bytes that are read: at first, and at most
 
 
 class _More(Exception):

@@ -72,6 +72,9 @@ class FrontFirst(Approach):
     def came(self, piece: SegmentPiece) -> None:
         pass
 
+    def affords(self, piece: SegmentPiece, rows: Positions, tokens: int, until: int) -> bool:
+        return False
+
     def claims(
         self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool, until: int | None = None
     ) -> bool:

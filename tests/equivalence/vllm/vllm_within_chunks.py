@@ -10,14 +10,16 @@ import pytest
 import torch
 
 from ragcache.engine.vllm.meeting import Approach
+from ragcache.engine.vllm.orders import Probe, PromptRows
+from ragcache.engine.vllm.placement import Linking
 from ragcache.linking.base import Positions
-from ragcache.loader import SegmentPiece
+from ragcache.loader import Block, SegmentPiece
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.slices import slices
 from ragcache.store import open_store
 from ragcache.store.findings import DISK
-from ragcache.types import Span
+from ragcache.types import Lineage, Origin, Span, VariantKey
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.equivalence.vllm.vllm_cake import (
     BLOCK,
@@ -31,9 +33,11 @@ from tests.equivalence.vllm.vllm_cake import (
     prompt,
     quick_disk,
 )
+from tests.loaders import small_parts
 from tests.vllm_state import drain
 
 PART = 16  # tokens that are read, and computed, at a time
+KEY = VariantKey("model", "system", (), "chunk")
 
 
 class MeetingAt(Approach):
@@ -48,6 +52,9 @@ class MeetingAt(Approach):
     def came(self, piece: SegmentPiece) -> None:
         pass
 
+    def affords(self, piece: SegmentPiece, rows: Positions, tokens: int, until: int) -> bool:
+        return False
+
     def claims(
         self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool, until: int | None = None
     ) -> bool:
@@ -61,10 +68,7 @@ class MeetingAt(Approach):
 @pytest.fixture(scope="module")
 def pair(open_pair: OpenPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder: Path = tmp_path_factory.mktemp("within")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ragcache.store.entry.block_for", lambda tokens: PART)
-        patch.setattr("ragcache.slices.BLOCK", PART)
-        patch.setattr("ragcache.slices.FINE", PART)
+    with small_parts(PART), pytest.MonkeyPatch.context() as patch:
         store = open_store(folder, ram_bytes=0, codec="raw")
         with open_pair(store=store, linking={"link_when": "sooner"}, block_size=BLOCK) as opened:
             list(opened.torch.ingest(SYSTEM, DOCUMENT))
@@ -113,3 +117,25 @@ def test_every_slice_ends_at_a_meeting_point(pair: Pair, threads: DiskThreads, l
             torch.testing.assert_close(ours[: end // BLOCK], fresh[: end // BLOCK], rtol=1e-5, atol=1e-5)
             if linker == "naive":
                 torch.testing.assert_close(ours[-(-end // BLOCK) : last], cached[-(-end // BLOCK) : last])
+
+
+def test_a_probe_reads_no_key_that_nobody_wrote() -> None:
+    """Of a piece before the one that is met within all is there, whenever it comes; and of one that vLLM's prefix cache
+    holds in part, nothing else is known.
+    """
+    linking = Linking((), skip=12, room=torch.full((2, 2, 1, 50, 4), torch.nan))
+    before, across = SegmentPiece(0, 0, (KEY,)), SegmentPiece(1, 10, (KEY,))
+    linking.drop(across.index, 24)
+    linking.computes(range(12, 24))
+    linking.room[0][:, :, 12:24] = 1.0  # as the pass keeps them
+    for piece, tokens in ((before, 10), (across, 30)):
+        kv = torch.ones(2, 1, tokens, 4)
+        cut = Block(piece.start, 0, kv, kv).behind(linking.front(piece))
+        linking.room[:, :, :, cut.span] = torch.stack((cut.k, cut.v))
+        linking.has(piece, Origin(KEY, (1,) * tokens, Lineage(())))
+    assert linking.placed == {0: slice(0, 10), 1: slice(24, 40)}
+    probe = Probe("r", PromptRows((1,) * 10, tuple(range(40, 50)), ()), 40, range(2), "max")
+    keys = linking.keys(probe)
+    assert not keys[:, :, :40].isnan().any()
+    assert keys[0, 0, :, 0].nan_to_num().tolist()[:40] == [1.0] * 10 + [0.0] * 2 + [1.0] * 28
+    assert linking.missing(40) == []

@@ -145,7 +145,11 @@ def test_a_child_of_a_fork_has_threads_of_its_own(threads: DiskThreads) -> None:
     assert threads.submit(lambda: 1).future.result(LIMIT_S) == 1
     child = os.fork()
     if not child:
-        os._exit(threads.submit(lambda: 42).future.result(LIMIT_S))
+        code = 1  # whatever fails, the child must not go on with the tests
+        try:
+            code = threads.submit(lambda: 42).future.result(LIMIT_S)
+        finally:
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from ragcache.store.format import BLOCK, FINE, blocks_of
 from ragcache.types import Segment, Span
 from tests.cold_prompts import ALL, LIMIT_S, Gate, assert_is_stock, ingested, over
 from tests.cold_prompts import prompt as cold
-from tests.loaders import known_rates
+from tests.loaders import known_rates, small_parts
 from tests.tiny import Tiny, assert_close
 
 PART = 8  # tokens that are read, and computed, at a time
@@ -36,10 +37,7 @@ MIXED = (3, 0, 5, 1, 7)
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_parts() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ragcache.store.entry.block_for", lambda tokens: PART)
-        patch.setattr("ragcache.slices.BLOCK", PART)
-        patch.setattr("ragcache.slices.FINE", PART)
+    with small_parts(PART):
         yield
 
 
@@ -77,6 +75,7 @@ class MeetingAt(CakeLoader):
             return False
 
         loading.claim = claims  # type: ignore[method-assign]
+        loading.affords = lambda piece, seconds, until: False  # type: ignore[method-assign]
         return loading
 
 
@@ -126,14 +125,44 @@ def test_every_slice_ends_at_a_meeting_point(
         assert sum(behind) <= loader.gate.reads <= sum(behind) + 2
 
 
-def test_all_of_a_chunk_is_kept_near_and_a_part_is_not(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
+def test_what_is_read_in_part_is_near_for_the_next_one(tiny: Tiny, tmp_path: Path) -> None:
+    """Or a prompt of one long chunk would be read from the disk for ever, where one that is read whole is not."""
     ingested(tiny, tmp_path)
-    segments = cold(0, 1)
-    store = open_store(tmp_path, codec="raw")
+    segments, store = cold(0, 1), open_store(tmp_path, codec="raw")
     parts = meeting_points(tiny, segments, store)
-    prefill_prompt(over(tiny, store, MeetingAt(threads, parts[1].end)), segments, "naive")
+    threads = DiskThreads(1, "test-within", LIMIT_S)
+    loader = MeetingAt(threads, parts[0].end)
+    try:
+        prefill_prompt(over(tiny, store, loader), segments, "naive")
+        threads.submit(lambda: None).future.result(LIMIT_S)  # behind what was left to do
+    finally:
+        loader.gate.opened.set()
+        loader.close()
     infos = [chunk.candidates[0].info for chunk in plan_prompt(segments, tiny.engine.spec.fingerprint, store).chunks]
-    assert [info.tier for info in infos] == [DISK, RAM]
+    assert [info.tier for info in infos] == [RAM, RAM]
+    assert sum(tier.hits for tier in store.stats()) == 2, "each once; System is computed"
+    again = prefill_prompt(over(tiny, store, SequentialLoader()), segments, "naive")
+    assert_is_stock(again, tiny)
+
+
+def test_a_disk_is_forgotten_once_by_a_piece_that_is_not_begun(
+    tiny: Tiny, stores: dict[int, KVStore], threads: DiskThreads
+) -> None:
+    rates = known_rates(1e-6, 1e-9, a_read=1.0)
+    forgotten = list[str]()
+    rates.not_read = forgotten.append  # type: ignore[method-assign]
+    loader = CakeLoader(threads)
+    begin = loader.begin
+
+    def slice_by_slice(*told: Any) -> Loading:
+        loading = begin(*told)
+        loading.affords = lambda piece, seconds, until: False  # type: ignore[method-assign]
+        return loading
+
+    loader.begin = slice_by_slice  # type: ignore[method-assign]
+    made = prefill_prompt(over(tiny, stores[ALL], loader, rates), cold(1, 3), "naive")
+    assert [chunk.tier for chunk in made.report.chunks] == ["computed"] * 2
+    assert forgotten == [DISK] * 3, "System and two chunks"
 
 
 def test_what_is_read_whole_is_computed_whole() -> None:

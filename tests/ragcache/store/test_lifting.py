@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragcache.store import DiskTier, RamTier
-from ragcache.store.lifting import lift
+from ragcache.store.lifting import lift, lift_one
 from ragcache.store.tiered import TieredStore
 from ragcache.types import Variant, VariantInfo
 
@@ -95,3 +95,29 @@ def test_without_both_tiers_nothing_comes(ram: RamTier, disk: DiskTier, make_var
     disk.put(make_variant())
     likely = disk.variants(make_variant().key.family)
     assert lift(disk, likely, quietly) == lift(ram, likely, quietly) == 0
+
+
+def test_one_that_was_read_in_part_comes_where_it_would_if_read_whole(disk: DiskTier, make_variant: Any) -> None:
+    """Among those of an order that judges: what is worth more stays, and nothing is read in vain."""
+    variants = [make_variant((i, i, i)) for i in range(3)]
+    for one in variants:
+        disk.put(one)
+    probe = RamTier(None)
+    probe.put(variants[0])
+    nbytes = probe.stats()[0].nbytes
+    ram = RamTier(nbytes + 10)
+    store = TieredStore(ram, disk)
+    used = disk.reuse.uses
+    assert lift_one(store, variants[0].key) and ram.holds(variants[0].key)
+    assert not lift_one(store, variants[0].key), "it is there"
+    assert (disk.reuse.uses, disk.stats()[0].hits) == (used, 0)
+    for _ in range(8):
+        store.get(variants[0].key)
+    assert not ram.would_take(variants[1].key, nbytes) and not lift_one(store, variants[1].key)
+    assert ram.holds(variants[0].key) and ram.stats()[0].evictions == 0
+    assert not RamTier(nbytes - 1).would_take(variants[1].key, nbytes)
+    assert RamTier(None).would_take(variants[1].key, nbytes)
+    disk.delete(variants[2].key)
+    assert not lift_one(store, variants[2].key)
+    assert not lift_one(disk, variants[1].key), "no memory"
+    store.check_integrity()

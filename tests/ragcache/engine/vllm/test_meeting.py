@@ -99,6 +99,18 @@ def test_behind_what_was_linked_only_what_is_overdue_is_given_up(time: Time) -> 
     assert made.claims(PIECES[0], ROWS, 100, final=False)
 
 
+def test_as_much_is_computed_at_a_time_as_takes_half_of_what_is_left(time: Time) -> None:
+    made = meeting(time, computing=1.4)
+    assert not made.affords(PIECES[0], ROWS, 100, 10), "no worker has begun"
+    made.looked(time.now)
+    assert made.affords(PIECES[0], ROWS, 100, 10), "of four seconds"
+    slower = meeting(time, computing=2.1)
+    slower.looked(time.now)
+    assert not slower.affords(PIECES[0], ROWS, 100, 10)
+    made.came(PIECES[0])
+    assert not made.affords(PIECES[0], ROWS, 100, 10), "it has come"
+
+
 def test_what_is_in_ram_is_waited_for(time: Time) -> None:
     near = replace(PIECES[1], tier=RAM)
     made = meeting(time, (PIECES[0], near, *PIECES[2:]))
