@@ -135,8 +135,7 @@ class LinkJob:
         return block.behind(self._until if begins_before else max(self._until, plan.prefix_end))
 
     @property
-    def lossless(self) -> bool:
-        """Whether nothing that was placed has lost anything at rest."""
+    def lossless(self) -> bool:  # nothing that was placed has lost anything at rest
         return all(load.lossless for loads in self._loads.values() for load in loads if load.chosen is not None)
 
     def choose(self, prompt: LinkedPrompt) -> None:
@@ -206,16 +205,15 @@ class LinkJob:
         return sum(len(self.linkage.span(index)) - self._computed_of(index) for index in came)
 
     @property
-    def repairable(self) -> int:
-        """Tokens of what was linked and has changed: a linker chooses among them."""
-        chunks = self.linkage.plan.chunks
-        spans = [chunks[index].span for index, candidate in self._chosen.items() if not candidate.unchanged]
-        return sum(max(0, span.end - max(span.start, self._final)) for span in spans)
-
-    @property
-    def met_within(self) -> bool:
-        """Whether a part of a chunk is computed and the rest linked: its repair says little of what others take."""
-        return any(index in self._parts for index in self._chosen)
+    def repair(self) -> tuple[int, int]:
+        """Tokens of what was linked and has changed, and how many of them the linker chose: of the chunks that were
+        linked whole, if any, since linkers like their beginnings.
+        """
+        changed = [index for index, candidate in self._chosen.items() if not candidate.unchanged]
+        judged = [index for index in changed if index not in self._parts] or changed
+        spans = [self.linkage.span(index) for index in judged]
+        among = sum(max(0, span.end - max(span.start, self._final)) for span in spans)
+        return among, sum(self.report.chunks[index].repaired for index in judged)
 
     def _computed_of(self, index: int) -> int:
         """Leading tokens of a piece that is loaded behind them."""
@@ -283,15 +281,17 @@ class LinkJob:
             passed, leads = self._passed_over(chunk), chunk.index == 0
             kept = passed is not None and not passed.system_gone and (passed.unchanged or not leads)
             return ChunkReport(chunk.segment.hash, tokens, COMPUTED, prefix, computed=tokens - prefix, passed=kept)
-        load = self._loads[chunk.index][0]
+        load, computed = self._loads[chunk.index][0], self._computed_of(chunk.index)
+        if computed:  # behind what is held of it
+            computed -= self._held(Span(max(self.skip, span.start), self._parts[chunk.index]))
         repaired = int(np.count_nonzero((selected >= max(span.start, self.skip)) & (selected < span.end)))
         return ChunkReport(
             chunk.segment.hash,
             tokens,
             load.tier,
-            reused=tokens - repaired - self._computed_of(chunk.index),
+            reused=tokens - repaired - computed,
             repaired=repaired,
-            computed=self._computed_of(chunk.index),
+            computed=computed,
             exact=candidate.exact,
             overlap=candidate.reuse.beta_adjusted,
             nbytes=load.nbytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import median
 
 from app.models.loading import TorchModel
@@ -71,12 +71,11 @@ def computes(parts: TorchModel, blocks: Sequence[Segment]) -> list[float]:
     engine, start, seconds = parts.engine, 0, list[float]()
     buffer = engine.buffer(sum(map(len, blocks)))
     for block in blocks:
-        before = 0.0
-        for part in _parts(block):
-            rows = range(start, start + part.end)
-            until = max(before, timed(partial(engine.compute, block.ids[: part.end], rows, buffer)))
-            seconds.append(until - before)
-            before = until
+        ends = [part.end for part in _parts(block)]
+        untils = [timed(partial(engine.compute, block.ids[:end], range(start, start + end), buffer)) for end in ends]
+        # What is computed first takes no longer than with more behind it.
+        least = list(accumulate(reversed(untils), min))[::-1]
+        seconds += [after - before for before, after in pairwise([0.0, *least])]
         start += len(block)
     return seconds
 

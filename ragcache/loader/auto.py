@@ -25,7 +25,6 @@ class AutoLoader(Loader):
     overlaps: ClassVar[bool] = True
 
     def __init__(self, threads: DiskThreads, *, pace: Pace | None = None):
-        self._threads = threads
         self._cake, self._layerwise = CakeLoader(threads, pace=pace), LayerwiseLoader(threads, pace=pace)
 
     def begin(
@@ -40,7 +39,7 @@ class AutoLoader(Loader):
         return self._layerwise.whole
 
     def close(self) -> None:
-        self._threads.close()
+        self._cake.close()  # and the threads, which both read by
 
 
 def layered_seconds(pieces: Sequence[SegmentPiece], rates: Rates, linking: float) -> float:

@@ -15,9 +15,11 @@ from typing import ClassVar
 
 from ragcache.loader import Loader, Loading, SegmentPiece
 from ragcache.loader.beside import apart
+from ragcache.loader.errands import Clock
 from ragcache.loader.met import DEPTH, MetLoading
 from ragcache.loader.reading import Pace
-from ragcache.loader.threads import Clock, DiskThreads
+from ragcache.loader.rising import Risings
+from ragcache.loader.threads import DiskThreads
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
 
@@ -40,6 +42,7 @@ class CakeLoader(Loader):
     ):
         """`claims`: whoever takes does; else all is read that is not dropped."""
         self._threads, self._pace, self._clock, self._ahead, self._claims = threads, pace, clock, ahead, claims
+        self._risings = Risings(threads, threads.limit_s)
 
     def begin(
         self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
@@ -55,9 +58,10 @@ class CakeLoader(Loader):
         known, told = rates or Rates(), (self._pace, self._clock, self._ahead, self._claims, turn)
 
         def begun(some: Sequence[SegmentPiece]) -> Loading:
-            return MetLoading(self._threads, some, store, known, *told)
+            return MetLoading(self._threads, self._risings, some, store, known, *told)
 
         return begun(pieces) if self._claims else apart(pieces, begun)
 
     def close(self) -> None:
+        self._risings.close()
         self._threads.close()

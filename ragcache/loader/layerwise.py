@@ -19,9 +19,10 @@ from typing import Any
 from ragcache.errors import FAULTS
 from ragcache.loader import RECHECK_S, Delivery, Loader, Loading, PieceLost, SegmentPiece
 from ragcache.loader.climb import Climb, Part
+from ragcache.loader.errands import Clock
 from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, nothing, unused
 from ragcache.loader.sequential import LATE, LATE_ONES, SequentialLoader
-from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
+from ragcache.loader.threads import READERS, DiskThreads, Task
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.nearness import Beyond

@@ -12,15 +12,16 @@ from typing import Any
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loading, SegmentPiece
+from ragcache.loader.errands import Clock
 from ragcache.loader.expectation import Expectation, doubt, expected, saved
 from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, bring, in_memory
+from ragcache.loader.rising import Risings
 from ragcache.loader.sequential import Patience, given_up
-from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
+from ragcache.loader.threads import READERS, DiskThreads, Task
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
 from ragcache.store.findings import RAM
-from ragcache.store.lifting import lift_one
 from ragcache.store.nearness import Beyond
 from ragcache.types import VariantKey
 
@@ -53,6 +54,7 @@ class MetLoading(Loading):
     def __init__(
         self,
         threads: DiskThreads,
+        risings: Risings,
         pieces: Sequence[SegmentPiece],
         store: KVStore,
         rates: Rates,
@@ -63,7 +65,8 @@ class MetLoading(Loading):
         turn: object,
     ):
         """`turn`: that of all prompts that wait for their engine; None of one that is taken at once."""
-        self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
+        self._threads, self._risings, self._store, self._rates = threads, risings, store, rates
+        self._pace, self._clock = pace, clock
         self._ahead, self._claims = ahead, claims
         self._turn, self._early = turn or self, turn is not None  # until it is taken there is time to read
         self._lock = threading.Lock()
@@ -272,8 +275,8 @@ class MetLoading(Loading):
         for read in list(self._reads):
             self._give_up(read)
         in_part, self._read_in_part = self._read_in_part, []
-        for key in in_part:  # now that nobody waits; else all who ask for it would read it from the disk
-            self._threads.submit(partial(lift_one, self._store, key))
+        for key in in_part:  # else all who ask for it would read it from the disk, each a part
+            self._risings.add(self._store, key)
 
     def _give_up(self, read: _Read) -> None:
         self._forget(read)

@@ -6,7 +6,6 @@ import ctypes
 import os
 import threading
 import weakref
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
@@ -18,18 +17,15 @@ import torch
 
 from ragcache.errors import HandingOver, StoreError
 from ragcache.host import allowed
+from ragcache.loader.errands import Clock, Errands
 from ragcache.store.nearness import AT, Beyond
 
 T = TypeVar("T")
-Clock = Callable[[], float]
-Errand = tuple[Future[Any], Callable[[], object]]
 # Threads that read files while the model computes: one waits for the disk while another is decoded. Each brings 1 to 3
 # GB/s of what the system holds in memory, and what has many cores may have a GPU, which takes twenty.
 READERS = max(2, min(8, len(allowed()) // 2))
 FAR = 4  # at least, that wait for a network
-FEWEST = 2  # at work where they share a slow disk, each with a limit of its own
 SHARE = 1 / 4  # of that limit, which a task may take on a disk that so many share
-FADING = 0.9  # of what the slowest has taken, for each that comes after it
 CLOSING_S = 5.0  # for those that compute with what they have read; one that waits for its disk is left behind
 
 
@@ -73,13 +69,13 @@ class DiskThreads:
     ):
         """`far`: what it waits for is a network."""
         self._name, self._initializer, self._is_far = name, initializer, far
-        self._count, self._limit_s, self._clock = count, limit_s, clock
+        self._count, self.limit_s, self._clock = count, limit_s, clock
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._errands = _Errands(self._count, self._limit_s * SHARE, self._clock)
+        self._errands = Errands(self._count, self.limit_s * SHARE, self._clock)
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._end = weakref.finalize(self, self._errands.end)
@@ -98,6 +94,11 @@ class DiskThreads:
         (self._beyond() if far else self)._put(task, call, id(client))
         return task
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is read from the disk, or is to be."""
+        return self._errands.idle
+
     def _leave_to_parent(self) -> None:
         """What ends with them takes a lock, which a thread of the parent's may have held."""
         self._end.detach()
@@ -110,7 +111,7 @@ class DiskThreads:
         # Given up is not late: its client may have gone away a moment after it began.
         if sum(map(self.late, given_up)) >= self._errands.width:
             where = "the bucket" if self._is_far else "its disk"
-            task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at {where}"))
+            task.future.set_exception(StoreError(f"it has not answered for {self.limit_s:g} s: look at {where}"))
             return
         if self._closed:
             task.future.set_exception(StoreError("the engine ends"))
@@ -124,7 +125,7 @@ class DiskThreads:
         with self._lock:
             if self._far is None:
                 count = max(FAR, self._count)
-                named = (f"{self._name}-far", self._limit_s, self._clock, self._initializer)
+                named = (f"{self._name}-far", self.limit_s, self._clock, self._initializer)
                 self._far = DiskThreads(count, *named, far=True)
                 self._far._closed = self._closed
             return self._far
@@ -168,11 +169,11 @@ class DiskThreads:
     def late(self, task: Task[T]) -> bool:
         begun = task.begun  # which Beyond takes back meanwhile
         since = max(task.asked, self._of(task)._moved) if begun is None else begun
-        return not task.future.done() and self._clock() - since > self._limit_s
+        return not task.future.done() and self._clock() - since > self.limit_s
 
     def lasts(self, seconds: float) -> bool:
         """Whether that is too long, of reads that belong together."""
-        return seconds > self._limit_s
+        return seconds > self.limit_s
 
     def give_up(self, task: Task[T]) -> None:
         """Nobody waits for it any more."""
@@ -208,81 +209,7 @@ class DiskThreads:
             thread.join(max(0.0, last - monotonic()))
 
 
-class _Errands:
-    """Of each client the oldest, in turns, and as many at once as take well less than their limit. What ends them runs
-    wherever Python collects garbage, also inside of whoever holds the lock, which a thread may therefore take again.
-    """
-
-    def __init__(self, most: int, patience_s: float, clock: Clock) -> None:
-        self._most, self._patience_s, self._clock = most, patience_s, clock
-        self.width = min(most, FEWEST)
-        self._busy, self._looked = 0, clock()
-        self._share_s, self._alone_s = 0.0, 0.0  # had by each that is at work, ever; what one takes, alone on the disk
-        self._change = threading.Condition(threading.RLock())
-        self._waiting: OrderedDict[int, deque[Errand]] = OrderedDict()  # by client, whose turn is next first
-        self._ended = False
-
-    def put(self, errand: Errand, client: int) -> None:
-        with self._change:
-            self._waiting.setdefault(client, deque()).append(errand)
-            self._change.notify()
-
-    def get(self) -> Errand | None:
-        """None ends the thread."""
-        with self._change:
-            while not self._waiting or self._busy >= self.width:
-                if self._ended and not self._waiting:
-                    return None
-                self._change.wait()
-            self._pass()
-            self._busy += 1
-            client, errands = self._waiting.popitem(last=False)
-            errand = errands.popleft()
-            if errands:
-                self._waiting[client] = errands  # behind all others
-            return errand
-
-    def share(self) -> float:
-        """Seconds of the disk that each at work has had until now, as if those that share it had equal parts."""
-        with self._change:
-            self._pass()
-            return self._share_s
-
-    def _pass(self) -> None:
-        now = self._clock()
-        self._share_s += (now - self._looked) / max(1, self._busy)
-        self._looked = now
-
-    def took(self, since: float) -> None:
-        """One that began at that share."""
-        seconds = self.share() - since
-        with self._change:
-            self._alone_s = max(seconds, FADING * self._alone_s)
-            fitting = self._most if self._alone_s <= 0 else int(min(self._most, self._patience_s / self._alone_s))
-            self.width = min(self._most, max(FEWEST, fitting))
-
-    def done(self) -> None:
-        """Whoever has got one gets another."""
-        with self._change:
-            self._pass()
-            self._busy -= 1
-            self._change.notify_all()
-
-    def drained(self) -> list[Errand]:
-        """What nobody has taken up, and nobody will."""
-        with self._change:
-            left = [errand for errands in self._waiting.values() for errand in errands]
-            self._waiting.clear()
-        return left
-
-    def end(self) -> None:
-        """Once all is taken up."""
-        with self._change:
-            self._ended = True
-            self._change.notify_all()
-
-
-def _serve(errands: _Errands, initializer: Callable[[], None], far: bool) -> None:
+def _serve(errands: Errands, initializer: Callable[[], None], far: bool) -> None:
     """On a thread. It knows nothing of the object that began it, which may be gone."""
     AT.disk, AT.network = not far, far
     initializer()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
 
+import torch
+
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.disk import DiskTier
@@ -46,9 +48,9 @@ def lift(store: KVStore, likely: Sequence[VariantInfo], pause: Callable[[], None
     return lifted
 
 
-def lift_one(store: KVStore, key: VariantKey) -> bool:
-    """What was read in part is brought into memory as if it had been read whole: where that has or makes room for it.
-    Raises StoreError.
+def lift_one(store: KVStore, key: VariantKey, pause: Callable[[], None]) -> bool:
+    """Where memory has or makes room for it, as for what was read whole. `pause` is called before each block. Raises
+    StoreError, CorruptEntry and ForeignEntry.
     """
     ram = ram_of(tiers := store.tiers())
     disk = next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
@@ -57,7 +59,12 @@ def lift_one(store: KVStore, key: VariantKey) -> bool:
     with entry:
         if not ram.would_take(key, _held_nbytes(entry)):
             return False
-        variant = entry.variant()
+        k, v = torch.empty((2, *entry.shape), dtype=entry.dtype)
+        for number, span in enumerate(entry.blocks):
+            pause()
+            tokens = slice(span.start, span.end)
+            entry.read_into(number, range(entry.shape[0]), k[:, :, tokens], v[:, :, tokens])
+        variant = entry.variant((k, v))
     return rises(variant, ram, disk)
 
 

@@ -136,8 +136,7 @@ def _learn(rates: Rates, job: LinkJob, work: Work, placing: float) -> None:
     """What was measured, for the prompts to come."""
     rates.observe(work, job.report.seconds["link"])
     rates.observe(Work(placed=job.placed_tokens), placing)
-    if not job.met_within:
-        rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
+    rates.observe_link(job.linkage.linker.choosing, *job.repair)
 
 
 class TorchGeneration(TokenStream):

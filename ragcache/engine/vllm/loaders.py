@@ -8,8 +8,9 @@ from typing import Literal
 from ragcache.engine.vllm.cores import leave_cores
 from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
+from ragcache.loader.errands import Clock
 from ragcache.loader.layerwise import LayerwiseLoader
-from ragcache.loader.threads import READERS, Clock, DiskThreads
+from ragcache.loader.threads import READERS, DiskThreads
 
 LoaderName = Literal["cake", "layerwise"]
 AHEAD = 16  # pieces of a prompt that are read, or have been, while a step computes: it may take long

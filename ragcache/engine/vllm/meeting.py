@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from ragcache.linking.base import Positions
 from ragcache.loader import SegmentPiece
+from ragcache.loader.errands import Clock
 from ragcache.loader.expectation import Expectation, doubt, expected, saved
 from ragcache.loader.met import DEPTH
-from ragcache.loader.threads import Clock
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
 from ragcache.store.findings import RAM
@@ -47,8 +47,8 @@ class Approach:
         if self._looked is None or piece not in self._left:
             return False
         (mine,) = self._left.of(piece.index)
-        seconds = self._computing(rows, tokens)
-        return self._arrival(self._looked).affords(seconds, saved(self._rates, mine, until))
+        arrival, unheard = self._heard(self._looked)
+        return arrival.affords(self._computing(rows, tokens), saved(self._rates, mine, until) + unheard)
 
     def claims(
         self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool, until: int | None = None
@@ -59,8 +59,7 @@ class Approach:
         # What is in RAM is there at once; that it was placed is only not known yet.
         if self._looked is None or piece not in self._left or self._left.has(RAM):
             return False
-        arrival = self._arrival(self._looked)
-        unheard = 0.0 if arrival.overdue else self._clock() - self._looked  # they read on meanwhile
+        arrival, unheard = self._heard(self._looked)
         seconds, left = self._computing(rows, tokens), arrival.left - unheard
         if not arrival.allows(seconds, left, doubt(self._rates, seconds, max(0.0, left), piece.tier), final=final):
             return False
@@ -69,6 +68,11 @@ class Approach:
         else:
             self._left.trim(piece, until)
         return True
+
+    def _heard(self, looked: float) -> tuple[Expectation, float]:
+        """And for how long they have read on meanwhile."""
+        arrival = self._arrival(looked)
+        return arrival, 0.0 if arrival.overdue else self._clock() - looked
 
     def _arrival(self, looked: float) -> Expectation:
         reading, all_left = self._left.last(DEPTH), self._left.seconds(self._rates)

@@ -24,7 +24,8 @@ from ragcache.linkage import Linkage
 from ragcache.linking.base import Linker, Positions
 from ragcache.linking.focus import probes
 from ragcache.loader import SegmentPiece
-from ragcache.loader.threads import Clock, DiskThreads, Task
+from ragcache.loader.errands import Clock
+from ragcache.loader.threads import DiskThreads, Task
 from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Terms, Work, first_pass, plain_seconds, worthwhile
 from ragcache.report import Report
@@ -113,8 +114,7 @@ class Pace:
         """
         if not self._gpu:
             self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
-        if not job.met_within:
-            self.rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
+        self.rates.observe_link(job.linkage.linker.choosing, *job.repair)
 
     def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
         """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from ragcache.errors import StoreError
-from ragcache.loader.threads import FEWEST, DiskThreads, Task
+from ragcache.loader.errands import FEWEST
+from ragcache.loader.threads import DiskThreads, Task
 from ragcache.store.nearness import AT, Beyond
 from tests.waiting import wait_until
 

@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 
 from ragcache.errors import StoreError
-from ragcache.loader.threads import FEWEST, DiskThreads
+from ragcache.loader.errands import FEWEST
+from ragcache.loader.threads import DiskThreads
 from ragcache.store.nearness import AT, Beyond
 from tests.waiting import wait_until
 

@@ -14,13 +14,14 @@ from ragcache.engine.torch.generation import Prefilled
 from ragcache.linking import make_linker
 from ragcache.loader import SYSTEM, Loading, SegmentPiece
 from ragcache.loader.cake import CakeLoader
+from ragcache.loader.rising import Risings
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.planning import plan_prompt
 from ragcache.policy import Terms, Work, worthwhile
 from ragcache.rates import Rates
 from ragcache.slices import slices
-from ragcache.store import open_store
+from ragcache.store import RamTier, open_store
 from ragcache.store.base import KVStore
 from ragcache.store.findings import BUCKET, DISK, RAM
 from ragcache.store.format import BLOCK, FINE, blocks_of
@@ -201,3 +202,45 @@ def test_a_long_chunk_is_foretold_to_be_met_within(tiny: Tiny, stores: dict[int,
     assert loading is not None
     whole = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end))
     assert foretold < loading - 0.25 * whole
+
+
+def test_what_rises_waits_for_whoever_reads_and_is_not_asked_for_twice(tiny: Tiny, tmp_path: Path) -> None:
+    """A prompt that waits for the disk would be late behind what none waits for."""
+    ingested(tiny, tmp_path)
+    store = open_store(tmp_path, codec="raw")
+    infos = [chunk.candidates[0].info for chunk in plan_prompt(cold(), tiny.engine.spec.fingerprint, store).chunks]
+    others, gate = DiskThreads(2, "test-read", LIMIT_S), Gate(0)
+    rising, ram = Risings(others, LIMIT_S), store.tiers()[0]
+    assert isinstance(ram, RamTier)
+    try:
+        read = others.submit(lambda: gate(1))
+        assert gate.shut.wait(LIMIT_S)
+        for _ in range(3):
+            for info in infos:
+                rising.add(store, info.key)
+        assert len(rising._waiting) == len(infos) and not any(ram.holds(info.key) for info in infos)
+        gate.opened.set()
+        read.future.result(LIMIT_S)
+        rising._thread.submit(lambda: None).future.result(LIMIT_S)
+        assert all(ram.holds(info.key) for info in infos) and not rising._waiting
+    finally:
+        gate.opened.set()
+        rising.close()
+        others.close()
+
+
+def test_what_rises_ends_with_its_engine(tiny: Tiny, tmp_path: Path) -> None:
+    ingested(tiny, tmp_path)
+    store = open_store(tmp_path, codec="raw")
+    info = plan_prompt(cold(), tiny.engine.spec.fingerprint, store).chunks[0].candidates[0].info
+    others, gate = DiskThreads(2, "test-read", LIMIT_S), Gate(0)
+    rising = Risings(others, LIMIT_S)
+    try:
+        others.submit(lambda: gate(1))
+        assert gate.shut.wait(LIMIT_S)
+        rising.add(store, info.key)
+        rising.close()
+        assert not rising._waiting and not any(thread.is_alive() for thread in rising._thread._threads)
+    finally:
+        gate.opened.set()
+        others.close()
