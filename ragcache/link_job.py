@@ -45,6 +45,7 @@ class LinkJob:
         self._final = skip  # positions before this one hold what a prefill would: they were computed
         self._until = skip  # and before this one are, or will be before anything else is
         self._parts: dict[int, int] = {}  # by piece of which the rest is loaded, up to where it is computed
+        self._computed: dict[int, int] = {}  # and how many of its tokens were
         self._overtaken: set[int] = set()  # pieces that are computed instead
         # Positions before the question that nothing right or cached lies at, by then.
         self.missing = self.rows if self.pieces else self._lacking()
@@ -110,12 +111,15 @@ class LinkJob:
         if front.part is None:
             self.lacks(front.piece)
         else:
-            self._parts[front.piece.index] = front.part
+            index, rows = front.piece.index, front.rows
+            self._parts[index] = front.part
+            self._computed[index] = self._computed.get(index, 0) + int((rows >= self.linkage.span(index).start).sum())
             self._advance()
 
     def _forget(self, piece: SegmentPiece) -> None:
         self._overtaken.add(piece.index)
-        self._parts.pop(piece.index, None)
+        for known in (self._parts, self._computed):
+            known.pop(piece.index, None)
         self._loads[piece.index] = []
 
     def lacks(self, piece: SegmentPiece) -> None:
@@ -201,8 +205,8 @@ class LinkJob:
     @property
     def placed_tokens(self) -> int:
         """That each rank has placed."""
-        came = (piece.index for piece in self.pieces if self._agreed(piece.index) is not None)
-        return sum(len(self.linkage.span(index)) - self._computed_of(index) for index in came)
+        came = ((one.index, self.linkage.span(one.index)) for one in self.pieces if self._agreed(one.index) is not None)
+        return sum(len(span) - max(0, self._parts.get(index, 0) - max(self.skip, span.start)) for index, span in came)
 
     @property
     def repair(self) -> tuple[int, int]:
@@ -214,10 +218,6 @@ class LinkJob:
         spans = [self.linkage.span(index) for index in judged]
         among = sum(max(0, span.end - max(span.start, self._final)) for span in spans)
         return among, sum(self.report.chunks[index].repaired for index in judged)
-
-    def _computed_of(self, index: int) -> int:
-        """Leading tokens of a piece that is loaded behind them."""
-        return max(0, self._parts.get(index, 0) - max(self.skip, self.linkage.span(index).start))
 
     @property
     def passed(self) -> list[VariantKey]:
@@ -281,9 +281,7 @@ class LinkJob:
             passed, leads = self._passed_over(chunk), chunk.index == 0
             kept = passed is not None and not passed.system_gone and (passed.unchanged or not leads)
             return ChunkReport(chunk.segment.hash, tokens, COMPUTED, prefix, computed=tokens - prefix, passed=kept)
-        load, computed = self._loads[chunk.index][0], self._computed_of(chunk.index)
-        if computed:  # behind what is held of it
-            computed -= self._held(Span(max(self.skip, span.start), self._parts[chunk.index]))
+        load, computed = self._loads[chunk.index][0], self._computed.get(chunk.index, 0)
         repaired = int(np.count_nonzero((selected >= max(span.start, self.skip)) & (selected < span.end)))
         return ChunkReport(
             chunk.segment.hash,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 import threading
+from contextlib import suppress
 from functools import partial
+from time import monotonic
 
-from ragcache.errors import StoreError
+from ragcache.errors import FAULTS, StoreError
 from ragcache.host import BriefLock
 from ragcache.loader.threads import DiskThreads
 from ragcache.store.base import KVStore
@@ -20,29 +24,38 @@ class Risings:
     """Threads share it. One after the other, on a thread of its own: no prompt waits behind them."""
 
     def __init__(self, others: DiskThreads, limit_s: float):
-        self._others, self._closed = others, threading.Event()
+        """`limit_s`: for which one that has begun waits for others."""
+        self._others, self._limit_s, self._closed = others, limit_s, threading.Event()
         self._thread = DiskThreads(1, "ragcache-rise", limit_s)
-        self._lock, self._waiting = BriefLock(), set[VariantKey]()
+        self._lock, self._process, self._waiting = BriefLock(), os.getpid(), set[VariantKey]()
 
     def add(self, store: KVStore, key: VariantKey) -> None:
         with self._lock:
+            if self._process != os.getpid():  # a child of a fork has none of its parent's threads
+                self._process, self._waiting = os.getpid(), set()
             if key in self._waiting or len(self._waiting) >= MOST:
                 return
             self._waiting.add(key)
-        self._thread.submit(partial(self._rise, store, key))
+        task = self._thread.submit(partial(self._rise, store, key))
+        task.future.add_done_callback(lambda _: self._ended(key))
+
+    def _ended(self, key: VariantKey) -> None:
+        with self._lock:
+            self._waiting.discard(key)
 
     def _rise(self, store: KVStore, key: VariantKey) -> None:
-        try:
-            lift_one(store, key, self._pause)
-        finally:
-            with self._lock:
-                self._waiting.discard(key)
+        with suppress(*FAULTS):  # nobody asks for it; whoever does reads it himself, and is told
+            self._pause(math.inf)
+            lift_one(store, key, partial(self._pause, self._limit_s))
 
-    def _pause(self) -> None:
-        """Before each block."""
-        while not self._others.idle:
-            if self._closed.wait(LOOK_S):
-                raise StoreError("the engine ends")
+    def _pause(self, most_s: float) -> None:
+        """While others read."""
+        until = monotonic() + most_s
+        while not (self._others.idle or self._closed.wait(LOOK_S)):
+            if monotonic() > until:
+                raise StoreError("others read for long: it has a file and memory meanwhile")
+        if self._closed.is_set():
+            raise StoreError("the engine ends")
 
     def close(self) -> None:
         self._closed.set()

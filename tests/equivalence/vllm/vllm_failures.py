@@ -100,7 +100,7 @@ def test_preempted_requests_end_with_the_same_answer(small: Pair, monkeypatch: p
 def test_a_slow_entry_is_computed_and_delays_nobody(
     small: Pair, slow: SlowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small.engine._worker.loader._threads, "_limit_s", 0.3)
+    monkeypatch.setattr(small.engine._worker.loader._threads, "limit_s", 0.3)
     slow.slow = {DOCUMENT[0].hash}
     late = small.vllm.generate(PROMPT, max_tokens=12)
     others = [DOCUMENT[2], DOCUMENT[4]]
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_searched_costs_the_link(
     small: Pair, slow: SlowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody else runs: the engine steps until the time is over."""
-    monkeypatch.setattr(small.engine._connector.scheduler._plans._threads, "_limit_s", 0.3)
+    monkeypatch.setattr(small.engine._connector.scheduler._plans._threads, "limit_s", 0.3)
     expected = list(small.torch.generate(PROMPT, max_tokens=12, linker="full"))
     slow.searching = threading.Event()
     generation = small.vllm.generate(PROMPT, max_tokens=12)

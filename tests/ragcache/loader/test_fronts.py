@@ -179,6 +179,24 @@ def test_a_chunk_that_a_prefix_covers_in_part_is_computed_behind_it(tiny: Tiny, 
     assert job.report.prefix_tokens == len(block.span)
 
 
+def test_what_was_computed_before_a_prefix_came_is_told(tiny: Tiny, store: KVStore) -> None:
+    made = linkage(tiny, store, 0, 1)
+    span, info = made.plan.chunks[0].span, made.plan.chunks[0].candidates[0].info
+    block = PrefixBlock(Span(span.start, span.start + 2 * PART), span.start, replace(info, tokens=2 * PART))
+    job = LinkJob(replace(made, plan=replace(made.plan, prefix=(block,))))
+    job.loaded(PieceLoaded(SYSTEM, 0, DISK, 1))
+    assert job.awaited is not None and job.awaited.index == 0
+    front = job.front(job.awaited, never)
+    assert list(front.rows) == list(range(span.start, span.start + PART))
+    job.overtake(front)
+    job.computed(front)
+    for index in (BLOCKS, 0, 1):
+        job.loaded(PieceLoaded(index, 0, DISK, 1))
+    job.choose(None)  # type: ignore[arg-type]  # everything is exact
+    told = job.report.chunks[0]
+    assert (told.reused, told.computed, told.repaired) == (len(span) - PART, PART, 0)
+
+
 def test_what_is_known_costs_no_pass_of_a_slice(tiny: Tiny, store: KVStore) -> None:
     """A prefix cache holds the first chunk: that it could be computed in many slices makes nothing slower."""
     plan, linker = linkage(tiny, store, 1, 3).plan, make_linker("naive")

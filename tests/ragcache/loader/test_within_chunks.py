@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,20 @@ class MeetingAt(CakeLoader):
         return loading
 
 
+class ReadingOn:
+    """Idle so many times that somebody looks, and then no more."""
+
+    def __init__(self, idle: int = 0):
+        self._idle, self.asked = idle, threading.Event()
+
+    @property
+    def idle(self) -> bool:
+        self._idle -= 1
+        if self._idle < 0:
+            self.asked.set()
+        return self._idle >= 0
+
+
 def meeting_points(tiny: Tiny, segments: Sequence[Segment], store: KVStore) -> list[Span]:
     """The slices of all chunks."""
     plan = plan_prompt(segments, tiny.engine.spec.fingerprint, store)
@@ -135,7 +150,7 @@ def test_what_is_read_in_part_is_near_for_the_next_one(tiny: Tiny, tmp_path: Pat
     loader = MeetingAt(threads, parts[0].end)
     try:
         prefill_prompt(over(tiny, store, loader), segments, "naive")
-        threads.submit(lambda: None).future.result(LIMIT_S)  # behind what was left to do
+        loader._risings._thread.submit(lambda: None).future.result(LIMIT_S)  # behind what rises
     finally:
         loader.gate.opened.set()
         loader.close()
@@ -233,14 +248,26 @@ def test_what_rises_ends_with_its_engine(tiny: Tiny, tmp_path: Path) -> None:
     ingested(tiny, tmp_path)
     store = open_store(tmp_path, codec="raw")
     info = plan_prompt(cold(), tiny.engine.spec.fingerprint, store).chunks[0].candidates[0].info
-    others, gate = DiskThreads(2, "test-read", LIMIT_S), Gate(0)
-    rising = Risings(others, LIMIT_S)
+    others, ram = ReadingOn(), store.tiers()[0]
+    rising = Risings(others, LIMIT_S)  # type: ignore[arg-type]
+    rising.add(store, info.key)
+    assert others.asked.wait(LIMIT_S)
+    rising.close()
+    assert not rising._waiting and not any(thread.is_alive() for thread in rising._thread._threads)
+    assert isinstance(ram, RamTier) and not ram.holds(info.key)
+
+
+def test_what_has_begun_to_rise_waits_only_so_long(tiny: Tiny, tmp_path: Path) -> None:
+    """It has a file open, and room that no budget knows."""
+    ingested(tiny, tmp_path)
+    store = open_store(tmp_path, codec="raw")
+    info = plan_prompt(cold(), tiny.engine.spec.fingerprint, store).chunks[0].candidates[0].info
+    others, ram = ReadingOn(idle=1), store.tiers()[0]
+    rising = Risings(others, 0.1)  # type: ignore[arg-type]
     try:
-        others.submit(lambda: gate(1))
-        assert gate.shut.wait(LIMIT_S)
         rising.add(store, info.key)
-        rising.close()
-        assert not rising._waiting and not any(thread.is_alive() for thread in rising._thread._threads)
+        rising._thread.submit(lambda: None).future.result(LIMIT_S)
     finally:
-        gate.opened.set()
-        others.close()
+        rising.close()
+    assert others.asked.is_set() and not rising._waiting
+    assert isinstance(ram, RamTier) and not ram.holds(info.key)
