@@ -24,7 +24,7 @@ class Risings:
     """Threads share it. One after the other, on a thread of its own: no prompt waits behind them."""
 
     def __init__(self, others: DiskThreads, limit_s: float):
-        """`limit_s`: for which one that has begun waits for others."""
+        """`limit_s`: for so long one that has begun may wait for others."""
         self._others, self._limit_s, self._closed = others, limit_s, threading.Event()
         self._thread = DiskThreads(1, "ragcache-rise", limit_s)
         self._lock, self._process, self._waiting = BriefLock(), os.getpid(), set[VariantKey]()
@@ -46,14 +46,14 @@ class Risings:
     def _rise(self, store: KVStore, key: VariantKey) -> None:
         with suppress(*FAULTS):  # nobody asks for it; whoever does reads it himself, and is told
             self._pause(math.inf)
-            lift_one(store, key, partial(self._pause, self._limit_s))
+            lift_one(store, key, partial(self._pause, monotonic() + self._limit_s))
 
-    def _pause(self, most_s: float) -> None:
+    def _pause(self, until: float) -> None:
         """While others read."""
-        until = monotonic() + most_s
-        while not (self._others.idle or self._closed.wait(LOOK_S)):
+        while not (self._others.idle or self._closed.is_set()):
             if monotonic() > until:
                 raise StoreError("others read for long: it has a file and memory meanwhile")
+            self._closed.wait(LOOK_S)
         if self._closed.is_set():
             raise StoreError("the engine ends")
 

@@ -26,7 +26,7 @@ from ragcache.store import RamTier, open_store
 from ragcache.store.base import KVStore
 from ragcache.store.findings import BUCKET, DISK, RAM
 from ragcache.store.format import BLOCK, FINE, blocks_of
-from ragcache.types import Segment, Span
+from ragcache.types import Segment, Span, VariantKey
 from tests.cold_prompts import ALL, LIMIT_S, Gate, assert_is_stock, ingested, over
 from tests.cold_prompts import prompt as cold
 from tests.loaders import known_rates, small_parts
@@ -81,18 +81,16 @@ class MeetingAt(CakeLoader):
         return loading
 
 
-class ReadingOn:
-    """Idle so many times that somebody looks, and then no more."""
+class Others:
+    """Idle or not, as often as somebody looks, and then the last of it for good."""
 
-    def __init__(self, idle: int = 0):
-        self._idle, self.asked = idle, threading.Event()
+    def __init__(self, *idle: bool):
+        self._idle, self.asked = list(idle), threading.Event()
 
     @property
     def idle(self) -> bool:
-        self._idle -= 1
-        if self._idle < 0:
-            self.asked.set()
-        return self._idle >= 0
+        self.asked.set()
+        return self._idle.pop(0) if len(self._idle) > 1 else self._idle[0]
 
 
 def meeting_points(tiny: Tiny, segments: Sequence[Segment], store: KVStore) -> list[Span]:
@@ -245,29 +243,40 @@ def test_what_rises_waits_for_whoever_reads_and_is_not_asked_for_twice(tiny: Tin
 
 
 def test_what_rises_ends_with_its_engine(tiny: Tiny, tmp_path: Path) -> None:
+    """And opens no file before others have read."""
     ingested(tiny, tmp_path)
     store = open_store(tmp_path, codec="raw")
     info = plan_prompt(cold(), tiny.engine.spec.fingerprint, store).chunks[0].candidates[0].info
-    others, ram = ReadingOn(), store.tiers()[0]
+    others, (ram, disk), looked = Others(False), store.tiers(), list[VariantKey]()
+    disk.look = looked.append  # type: ignore[attr-defined]
     rising = Risings(others, LIMIT_S)  # type: ignore[arg-type]
     rising.add(store, info.key)
     assert others.asked.wait(LIMIT_S)
     rising.close()
     assert not rising._waiting and not any(thread.is_alive() for thread in rising._thread._threads)
-    assert isinstance(ram, RamTier) and not ram.holds(info.key)
+    assert isinstance(ram, RamTier) and not ram.holds(info.key) and not looked
 
 
-def test_what_has_begun_to_rise_waits_only_so_long(tiny: Tiny, tmp_path: Path) -> None:
-    """It has a file open, and room that no budget knows."""
+@pytest.mark.parametrize(
+    ("idle", "limit_s", "rises"),
+    [
+        ((True, False), 0.1, False),
+        ((True, False, True, False, True), 0.04, False),
+        ((True, False, True), LIMIT_S, True),
+    ],
+)
+def test_what_has_begun_to_rise_waits_only_so_long(
+    tiny: Tiny, tmp_path: Path, idle: Sequence[bool], limit_s: float, rises: bool
+) -> None:
+    """In all: it has a file open, and room that no budget knows."""
     ingested(tiny, tmp_path)
     store = open_store(tmp_path, codec="raw")
     info = plan_prompt(cold(), tiny.engine.spec.fingerprint, store).chunks[0].candidates[0].info
-    others, ram = ReadingOn(idle=1), store.tiers()[0]
-    rising = Risings(others, 0.1)  # type: ignore[arg-type]
+    ram, rising = store.tiers()[0], Risings(Others(*idle), limit_s)  # type: ignore[arg-type]
     try:
         rising.add(store, info.key)
         rising._thread.submit(lambda: None).future.result(LIMIT_S)
     finally:
         rising.close()
-    assert others.asked.is_set() and not rising._waiting
-    assert isinstance(ram, RamTier) and not ram.holds(info.key)
+    assert not rising._waiting
+    assert isinstance(ram, RamTier) and ram.holds(info.key) == rises
