@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.caches import prefill_prompt
+from ragcache.engine.vllm.block_names import link_name
+from ragcache.engine.vllm.jobs import NamedLinkage, RequestJob
+from ragcache.engine.vllm.meeting import Approach
 from ragcache.link_job import LinkJob
-from ragcache.link_phase import furthest
+from ragcache.link_phase import Phase, furthest
 from ragcache.linkage import BLOCKS, Linkage
 from ragcache.linking import make_linker
 from ragcache.linking.base import Positions
@@ -195,6 +199,45 @@ def test_what_was_computed_before_a_prefix_came_is_told(tiny: Tiny, store: KVSto
     job.choose(None)  # type: ignore[arg-type]  # everything is exact
     told = job.report.chunks[0]
     assert (told.reused, told.computed, told.repaired) == (len(span) - PART, PART, 0)
+
+
+class AtOnce(Approach):
+    """Whatever is asked about is computed."""
+
+    def __init__(self) -> None:
+        pass
+
+    def came(self, piece: SegmentPiece) -> None:
+        pass
+
+    def affords(self, *told: Any) -> bool:
+        return False
+
+    def claims(self, *told: Any, **named: Any) -> bool:
+        return True
+
+
+def test_inside_vllm_nothing_is_chosen_before_a_claimed_part_is_computed(tiny: Tiny, store: KVStore) -> None:
+    """All else may have come by then."""
+    made = linkage(tiny, store, 0, 1)
+    named = NamedLinkage(
+        made.plan, made.linker, made.system, name=link_name(made.plan, made.linker, 0), exact=made.plan.tail
+    )
+    job = RequestJob("a", named, range(100), 0, ranks=1, layers=2)
+    job.load(AtOnce())
+    for index in (SYSTEM, 0):
+        job.loaded(PieceLoaded(index, 0, DISK, 1))
+    dropped = job.drop(100)
+    span = made.plan.chunks[1].span
+    assert dropped is not None and (dropped.piece, dropped.until) == (1, span.start + PART)
+    job.loaded(PieceLoaded(1, 0, DISK, 1))
+    assert job.phase is Phase.LOADING and job.drop(100) is None
+    ahead = job.ahead(3, 10)
+    assert ahead is not None and job.phase is Phase.LOADING, "one row is left"
+    ahead = job.ahead(100, 10)
+    assert ahead is not None and ahead.rows.positions == (span.start + PART - 1,)
+    assert job.phase is not Phase.LOADING
+    assert (job.report.chunks[1].computed, job.report.chunks[1].reused) == (PART, len(span) - PART)
 
 
 def test_what_is_known_costs_no_pass_of_a_slice(tiny: Tiny, store: KVStore) -> None:
