@@ -44,6 +44,7 @@ class CacheRecorder:
     def __init__(self, catalog: Catalog, models: Models):
         self._catalog, self._models = catalog, models
         self._lock = threading.Lock()  # of what waits
+        self._writing = threading.Lock()  # who has written finds what another was about to
         self._tallies = defaultdict[tuple[int, int], CacheTally](CacheTally)
         self._uses: dict[tuple[int, int], tuple[int, int]] = {}
         self._ended = threading.Event()
@@ -71,6 +72,10 @@ class CacheRecorder:
 
     def write(self) -> None:
         """What cannot be written now waits for the next time."""
+        with self._writing:
+            self._write()
+
+    def _write(self) -> None:
         self._catalog.write_uses()
         with self._lock:
             tallies, uses = dict(self._tallies), dict(self._uses)

@@ -38,8 +38,9 @@ from ragcache.types import Lineage, Pass, Span, VariantKey
 ALIGNMENT = 64
 BLOCK = 1024  # tokens: larger ones than of nearly all chunks, which so need not be joined when they are read
 FINE = 256  # of what is longer: it is joined anyway, and so may be read in part
+MOST_FINE = 2**16  # tokens of what has such blocks, or its header would be long
 FIRST_LAYER = 2  # sections before it: profile and ids
-MOST_SECTIONS = 2**19  # such as those of 256 layers and 524,288 tokens
+MOST_SECTIONS = 2**17  # such as those of 256 layers and 131,072 tokens
 MOST_LOST = 16
 _MOST = 2**48 - 1  # bytes or tokens that a header may tell of
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -84,7 +85,7 @@ def padded(size: int) -> int:
 
 def block_for(tokens: int) -> int:
     """Of a file that is written."""
-    return BLOCK if tokens <= BLOCK else FINE
+    return FINE if BLOCK < tokens <= MOST_FINE else BLOCK
 
 
 def blocks_of(tokens: int, block: int) -> list[Span]:

@@ -23,7 +23,7 @@ from ragcache.slices import slices
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.store.findings import BUCKET, DISK, RAM
-from ragcache.store.format import BLOCK, FINE, blocks_of
+from ragcache.store.format import BLOCK, FINE, MOST_FINE, block_for, blocks_of
 from ragcache.types import Segment, Span
 from tests.cold_prompts import ALL, LIMIT_S, Gate, assert_is_stock, ingested, over
 from tests.cold_prompts import prompt as cold
@@ -195,6 +195,8 @@ def test_what_is_read_whole_is_computed_whole() -> None:
         assert list(slices(Span(5, 6 + BLOCK), BUCKET)) == [Span(5, 6 + BLOCK)]
         parts = list(slices(Span(5, 6 + BLOCK), DISK))
     assert [len(part) for part in parts] == [FINE] * (BLOCK // FINE - 1) + [FINE + 1]
+    blocks = {BLOCK: BLOCK, BLOCK + 1: FINE, MOST_FINE: FINE, MOST_FINE + 1: BLOCK}
+    assert {tokens: block_for(tokens) for tokens in blocks} == blocks
     system = SegmentPiece(SYSTEM, 0, (), tier=DISK, nbytes=1000, tokens=50)
     assert system.slices == [Span(0, 50)]
 
