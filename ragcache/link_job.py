@@ -92,9 +92,9 @@ class LinkJob:
         load = self._agreed(piece.index)
         return load is None or self._came(piece.index, load).exact
 
-    def front(self, piece: SegmentPiece, affords: Affords) -> Front:
-        """What is computed next if this one is: to its end, or amid it where all before it is final."""
-        span, whole = self.linkage.span(piece.index), piece.index <= SYSTEM or not self.final
+    def front(self, piece: SegmentPiece, affords: Affords, *, final: bool) -> Front:
+        """What is computed next if this one is: to its end, or amid it where all before it is `final`."""
+        span, whole = self.linkage.span(piece.index), piece.index <= SYSTEM or not final
         ends = [span.end] if whole else ends_behind(self._until, span, piece.tier)
         return furthest(piece, ends, self._lacking(), affords)
 

@@ -55,6 +55,11 @@ class Work:
         count = max(0, end - start)
         return cls(rows=count, attended=count * (start + end + 1) / 2)
 
+    @classmethod
+    def at(cls, positions: npt.NDArray[np.int64]) -> Work:
+        """These rows."""
+        return cls(rows=len(positions), attended=int(positions.sum()) + len(positions))
+
     def __add__(self, other: Work) -> Work:
         return Work(
             self.passes + other.passes,

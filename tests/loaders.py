@@ -9,6 +9,8 @@ from random import Random
 
 import pytest
 
+from ragcache.engine.vllm.meeting import Approach
+from ragcache.linking.base import Positions
 from ragcache.loader import Block, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.reading import bring
 from ragcache.loader.sequential import InTurn
@@ -29,6 +31,22 @@ def small_parts(tokens: int) -> Iterator[None]:
         patch.setattr("ragcache.slices.BLOCK", tokens)
         patch.setattr("ragcache.slices.FINE", tokens)
         yield
+
+
+class DecidedApproach(Approach):
+    """What is claimed does not go by when anything comes; one slice at a time."""
+
+    def __init__(self) -> None:
+        pass
+
+    def looked(self, when: float) -> None:
+        pass
+
+    def came(self, piece: SegmentPiece) -> None:
+        pass
+
+    def affords(self, piece: SegmentPiece, rows: Positions, tokens: int, until: int) -> bool:
+        return False
 
 
 class ScatteredLoader(Loader):

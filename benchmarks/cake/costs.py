@@ -82,7 +82,7 @@ def computes(parts: TorchModel, blocks: Sequence[Segment]) -> list[float]:
 
 def _parts(block: Segment) -> list[Span]:
     whole = Span(0, len(block))
-    return list(slices(whole, DISK)) if isinstance(block, Chunk) else [whole]
+    return slices(whole, DISK) if isinstance(block, Chunk) else [whole]
 
 
 def _tail(cache: ChunkCache, segments: Sequence[Segment], linker: str, rounds: int) -> float:

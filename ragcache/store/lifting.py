@@ -23,9 +23,7 @@ def lift(store: KVStore, likely: Sequence[VariantInfo], pause: Callable[[], None
     """As many of them as memory has room for, the first ones first -> how many came from the disk. What is farther is
     asked for, and nobody waits for it. `pause` is called before each. Raises StoreError.
     """
-    tiers = store.tiers()
-    ram = ram_of(tiers)
-    disk = next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
+    ram, disk = _near(store)
     if disk is None:
         return 0
     if far := [info.key for info in likely if info.tier not in (RAM, DISK)]:
@@ -52,8 +50,7 @@ def lift_one(store: KVStore, key: VariantKey, pause: Callable[[], None]) -> bool
     """Where memory has or makes room for it, as for what was read whole. `pause` is called before each block. Raises
     StoreError, CorruptEntry and ForeignEntry.
     """
-    ram = ram_of(tiers := store.tiers())
-    disk = next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
+    ram, disk = _near(store)
     if ram is None or disk is None or ram.holds(key) or (entry := disk.look(key)) is None:
         return False
     with entry:
@@ -66,6 +63,11 @@ def lift_one(store: KVStore, key: VariantKey, pause: Callable[[], None]) -> bool
             entry.read_into(number, range(entry.shape[0]), k[:, :, tokens], v[:, :, tokens])
         variant = entry.variant((k, v))
     return rises(variant, ram, disk)
+
+
+def _near(store: KVStore) -> tuple[RamTier | None, DiskTier | None]:
+    tiers = store.tiers()
+    return ram_of(tiers), next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
 
 
 def _fits(ram: RamTier, entry: OpenEntry) -> bool:

@@ -160,7 +160,7 @@ class RamTier(Tier):
         with self._lock:
             self.reuse.fading.come(name, held=name in self._residents)
             leaving = self._leaving(variant.key)
-            room, gone = self._room(name, leaving, nbytes, judges=judges and name not in self._residents)
+            room, gone = self._room(name, leaving, nbytes, judges=judges)
             self._evict(gone)
             self._declined += room is RoomFound.DECLINED
             if room is not RoomFound.THERE:
@@ -249,7 +249,8 @@ class RamTier(Tier):
             return RoomFound.THERE, ()
         if nbytes > self._budget:
             return RoomFound.NONE, ()
-        lesser = Lesser(self._loose(spared), self._judged(name, nbytes) if judges else None, self._order)
+        new = self._judged(name, nbytes) if judges and name not in self._residents else None
+        lesser = Lesser(self._loose(spared), new, self._order)
         if (chosen := victims(lesser, need)) is None:
             return RoomFound.DECLINED if lesser.ended else RoomFound.NONE, ()
         return RoomFound.THERE, chosen

@@ -72,7 +72,7 @@ class PiecesLoading:
         def affords(rows: Positions, until: int) -> bool:
             return self._loading.affords(piece, rates.seconds(_work(rows)), until)
 
-        front = job.front(piece, affords)
+        front = job.front(piece, affords, final=final)
         if not self._loading.claim(piece, rates.seconds(_work(front.rows)), final=final, until=front.part):
             return False
         if not final:
@@ -149,4 +149,4 @@ class PiecesLoading:
 
 def _work(rows: Positions) -> Work:
     """Nothing where there are none."""
-    return Work(1, len(rows), int(rows.sum()) + len(rows)) if len(rows) else Work()
+    return Work.at(rows) + Work(passes=1) if len(rows) else Work()

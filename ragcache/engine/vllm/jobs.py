@@ -92,7 +92,7 @@ class RequestJob(LinkJob):
         if self._meeting is None or self._claimed is not None or piece is None:
             return None
         meeting, final = self._meeting, self.final
-        front = self.front(piece, lambda rows, until: meeting.affords(piece, rows, tokens, until))
+        front = self.front(piece, lambda rows, until: meeting.affords(piece, rows, tokens, until), final=final)
         if not meeting.claims(piece, front.rows, tokens, final=final, until=front.part):
             return None
         if final:

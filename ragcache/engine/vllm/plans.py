@@ -166,8 +166,7 @@ class Pace:
     def _seconds_ahead(self, rows: Positions, tokens: int) -> float:
         """In steps in which others decode, as long as they do."""
         steps = -(-len(rows) // max(1, tokens))
-        work = Work(rows=len(rows), attended=int(rows.sum()) + len(rows))
-        return self.rates.seconds(work + (self._ordinary + Work(passes=1)) * steps) + steps * STEP_S
+        return self.rates.seconds(Work.at(rows) + (self._ordinary + Work(passes=1)) * steps) + steps * STEP_S
 
     def judged(self, linkage: NamedLinkage, known: int) -> NamedLinkage | None:
         """Again, now that it is known what vLLM has of the prompt already; None where a link would be no sooner."""

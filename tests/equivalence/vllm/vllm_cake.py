@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from ragcache.cache import ChunkCache
-from ragcache.engine.vllm.meeting import Approach
 from ragcache.linking.base import Positions
 from ragcache.loader import SYSTEM as SYSTEM_PIECE
 from ragcache.loader import Delivery, Loader, Loading, SegmentPiece
@@ -27,7 +26,7 @@ from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
-from tests.loaders import known_rates
+from tests.loaders import DecidedApproach, known_rates
 from tests.tiny import make_chunks, make_question, make_system
 from tests.vllm_state import drain
 
@@ -60,20 +59,11 @@ def quick_disk() -> Rates:
     return known_rates(compute_s=1e-3, load_s=1e-12)
 
 
-class FrontFirst(Approach):
+class FrontFirst(DecidedApproach):
     """Has a front of so many chunks computed, perhaps the System segment too, whatever the times are."""
 
     def __init__(self, pieces: Sequence[SegmentPiece], front: int, system: bool):
         self._front = {*range(front), *([SYSTEM_PIECE] if system else [])}
-
-    def looked(self, when: float) -> None:
-        pass
-
-    def came(self, piece: SegmentPiece) -> None:
-        pass
-
-    def affords(self, piece: SegmentPiece, rows: Positions, tokens: int, until: int) -> bool:
-        return False
 
     def claims(
         self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool, until: int | None = None

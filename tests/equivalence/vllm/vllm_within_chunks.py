@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.placement import Linking
 from ragcache.linking.base import Positions
@@ -33,27 +32,18 @@ from tests.equivalence.vllm.vllm_cake import (
     prompt,
     quick_disk,
 )
-from tests.loaders import small_parts
+from tests.loaders import DecidedApproach, small_parts
 from tests.vllm_state import drain
 
 PART = 16  # tokens that are read, and computed, at a time
 KEY = VariantKey("model", "system", (), "chunk")
 
 
-class MeetingAt(Approach):
+class MeetingAt(DecidedApproach):
     """All up to a position is computed, before anything comes, and nothing behind it."""
 
     def __init__(self, position: int, gate: Gate):
         self._position, self._gate = position, gate
-
-    def looked(self, when: float) -> None:
-        pass
-
-    def came(self, piece: SegmentPiece) -> None:
-        pass
-
-    def affords(self, piece: SegmentPiece, rows: Positions, tokens: int, until: int) -> bool:
-        return False
 
     def claims(
         self, piece: SegmentPiece, rows: Positions, tokens: int, *, final: bool, until: int | None = None

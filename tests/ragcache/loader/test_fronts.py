@@ -12,7 +12,6 @@ import pytest
 from benchmarks.caches import prefill_prompt
 from ragcache.engine.vllm.block_names import link_name
 from ragcache.engine.vllm.jobs import NamedLinkage, RequestJob
-from ragcache.engine.vllm.meeting import Approach
 from ragcache.link_job import LinkJob
 from ragcache.link_phase import Phase, furthest
 from ragcache.linkage import BLOCKS, Linkage
@@ -31,7 +30,7 @@ from ragcache.timeline import COMPUTE
 from ragcache.types import Span
 from tests.cold_prompts import LIMIT_S, assert_is_stock, ingested, over
 from tests.cold_prompts import prompt as cold
-from tests.loaders import known_rates, small_parts
+from tests.loaders import DecidedApproach, known_rates, small_parts
 from tests.tiny import Tiny
 
 PART = 4
@@ -52,6 +51,17 @@ def store(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, _small_parts: No
 def linkage(tiny: Tiny, store: KVStore, *places: int) -> Linkage:
     plan, name = plan_prompt(cold(*places), tiny.engine.spec.fingerprint, store), tiny.engine.spec.fingerprint
     return Linkage(plan, make_linker("naive"), first_address(plan, name))
+
+
+def beside_a_block(tiny: Tiny, store: KVStore, tokens: range) -> tuple[LinkJob, Span, Span]:
+    """A prompt whose first chunk a stored prefix covers in these tokens, with its System segment -> and both spans."""
+    made = linkage(tiny, store, 0, 1)
+    span, info = made.plan.chunks[0].span, made.plan.chunks[0].candidates[0].info
+    covered = Span(span.start + tokens.start, span.start + tokens.stop)
+    block = PrefixBlock(covered, covered.start, replace(info, tokens=len(tokens)))
+    job = LinkJob(replace(made, plan=replace(made.plan, prefix=(block,))))
+    job.loaded(PieceLoaded(SYSTEM, 0, DISK, 1))
+    return job, span, covered
 
 
 def never(rows: Positions, until: int) -> bool:
@@ -114,7 +124,7 @@ def test_what_was_loaded_before_is_not_told_as_computed(tiny: Tiny, store: KVSto
     for index in (SYSTEM, 0):
         job.loaded(PieceLoaded(index, 0, DISK, 1))
     assert job.awaited is not None and job.final
-    front = job.front(job.awaited, never)
+    front = job.front(job.awaited, never, final=True)
     assert (front.part, list(front.rows)) == (second.start + PART, list(range(second.start, second.start + PART)))
     job.overtake(front)
     job.computed(front)
@@ -130,7 +140,7 @@ def test_of_a_whole_front_nothing_is_told_as_met(tiny: Tiny, store: KVStore) -> 
     job = LinkJob(linkage(tiny, store, 0, 1))
     job.loaded(PieceLoaded(SYSTEM, 0, DISK, 1))
     assert job.awaited is not None
-    front = job.front(job.awaited, lambda rows, until: True)
+    front = job.front(job.awaited, lambda rows, until: True, final=True)
     assert front.part is None
     job.overtake(front)
     job.computed(front)
@@ -141,56 +151,44 @@ def test_of_a_whole_front_nothing_is_told_as_met(tiny: Tiny, store: KVStore) -> 
 
 def test_a_block_that_ends_amid_what_is_computed_makes_nothing_lacking(tiny: Tiny, store: KVStore) -> None:
     """A chunk may begin before a stored block and reach beyond it: then that block is awaited behind the chunk."""
-    made = linkage(tiny, store, 0, 1)
-    span, info = made.plan.chunks[0].span, made.plan.chunks[0].candidates[0].info
-    block = PrefixBlock(Span(span.start + PART, span.start + 2 * PART), span.start + PART, replace(info, tokens=PART))
-    job = LinkJob(replace(made, plan=replace(made.plan, prefix=(block,))))
-    job.loaded(PieceLoaded(SYSTEM, 0, DISK, 1))
+    job, span, _ = beside_a_block(tiny, store, range(PART, 2 * PART))
     chunk = job.awaited
     assert chunk is not None and chunk.index == 0
-    whole = job.front(chunk, lambda rows, until: True)
+    whole = job.front(chunk, lambda rows, until: True, final=True)
     job.overtake(whole)
     job.computed(whole)
     awaited = job.awaited
     assert awaited is not None and awaited.index == BLOCKS
-    covered = job.front(awaited, never)
+    covered = job.front(awaited, never, final=True)
     assert not len(covered.rows)
     job.overtake(covered)
     job.computed(covered)
     assert job.awaited is not None and job.awaited.index == 1
-    ahead = job.front(job.awaited, never)
+    ahead = job.front(job.awaited, never, final=True)
     assert ahead.rows[0] == span.end, "nothing before it is computed a second time"
 
 
 def test_a_chunk_that_a_prefix_covers_in_part_is_computed_behind_it(tiny: Tiny, store: KVStore) -> None:
-    made = linkage(tiny, store, 0, 1)
-    span, info = made.plan.chunks[0].span, made.plan.chunks[0].candidates[0].info
-    block = PrefixBlock(Span(span.start, span.start + 2 * PART), span.start, replace(info, tokens=2 * PART))
-    job = LinkJob(replace(made, plan=replace(made.plan, prefix=(block,))))
-    job.loaded(PieceLoaded(SYSTEM, 0, DISK, 1))
+    job, span, block = beside_a_block(tiny, store, range(2 * PART))
     job.loaded(PieceLoaded(BLOCKS, 0, DISK, 1))
     assert job.awaited is not None and job.awaited.index == 0
-    front = job.front(job.awaited, never)
-    assert front.part is not None and front.part > block.span.end
-    assert list(front.rows) == list(range(block.span.end, front.part))
+    front = job.front(job.awaited, never, final=True)
+    assert front.part is not None and front.part > block.end
+    assert list(front.rows) == list(range(block.end, front.part))
     job.overtake(front)
     job.computed(front)
     for index in (0, 1):
         job.loaded(PieceLoaded(index, 0, DISK, 1))
     job.choose(None)  # type: ignore[arg-type]  # everything is exact
-    told, computed = job.report.chunks[0], front.part - block.span.end
+    told, computed = job.report.chunks[0], front.part - block.end
     assert (told.reused, told.computed, told.repaired) == (len(span) - computed, computed, 0)
-    assert job.report.prefix_tokens == len(block.span)
+    assert job.report.prefix_tokens == len(block)
 
 
 def test_what_was_computed_before_a_prefix_came_is_told(tiny: Tiny, store: KVStore) -> None:
-    made = linkage(tiny, store, 0, 1)
-    span, info = made.plan.chunks[0].span, made.plan.chunks[0].candidates[0].info
-    block = PrefixBlock(Span(span.start, span.start + 2 * PART), span.start, replace(info, tokens=2 * PART))
-    job = LinkJob(replace(made, plan=replace(made.plan, prefix=(block,))))
-    job.loaded(PieceLoaded(SYSTEM, 0, DISK, 1))
+    job, span, _ = beside_a_block(tiny, store, range(2 * PART))
     assert job.awaited is not None and job.awaited.index == 0
-    front = job.front(job.awaited, never)
+    front = job.front(job.awaited, never, final=True)
     assert list(front.rows) == list(range(span.start, span.start + PART))
     job.overtake(front)
     job.computed(front)
@@ -201,17 +199,8 @@ def test_what_was_computed_before_a_prefix_came_is_told(tiny: Tiny, store: KVSto
     assert (told.reused, told.computed, told.repaired) == (len(span) - PART, PART, 0)
 
 
-class AtOnce(Approach):
+class AtOnce(DecidedApproach):
     """Whatever is asked about is computed."""
-
-    def __init__(self) -> None:
-        pass
-
-    def came(self, piece: SegmentPiece) -> None:
-        pass
-
-    def affords(self, *told: Any) -> bool:
-        return False
 
     def claims(self, *told: Any, **named: Any) -> bool:
         return True
