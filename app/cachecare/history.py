@@ -26,6 +26,7 @@ from ragcache.report import COMPUTED, FULL, PREFIX, Report
 from ragcache.store.findings import BUCKET, DISK, RAM
 
 WRITE_S = 5.0
+WAIT_S = 1.0  # who reads the history waits so long for others who write it down
 MOST = 20_000  # chunks, and moments of collections, that wait to be written; beyond them nothing new is counted
 # Of a tally, by the tiers of reports. A chunk that was computed may have begun in an exact prefix.
 FIELDS: Mapping[str, str] = {
@@ -68,12 +69,15 @@ class CacheRecorder:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self.write()
+        self.write(-1)
 
-    def write(self) -> None:
+    def write(self, wait_s: float = WAIT_S) -> None:
         """What cannot be written now waits for the next time."""
-        with self._writing:
-            self._write()
+        if self._writing.acquire(timeout=wait_s):
+            try:
+                self._write()
+            finally:
+                self._writing.release()
 
     def _write(self) -> None:
         self._catalog.write_uses()

@@ -48,10 +48,10 @@ class Errands:
                 self._waiting[client] = errands  # behind all others
             return errand
 
-    @property
-    def idle(self) -> bool:
+    def idle(self, left: int) -> bool:
+        """`left`: so many of those at work are waited for by nobody."""
         with self._change:
-            return not (self._busy or self._waiting)
+            return self._busy <= left and not self._waiting
 
     def share(self) -> float:
         """Seconds of the disk that each at work has had until now, as if those that share it had equal parts."""

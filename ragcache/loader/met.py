@@ -207,7 +207,7 @@ class MetLoading(Loading):
         assert read is not None
         begun, as_planned = read.task.begun, read.is_far == piece.is_far
         if arrival.overdue and as_planned and begun is not None:  # not what it waited for others who share the threads
-            self._rates.observe_load(piece.tier, piece.nbytes, self._clock() - begun)
+            self._rates.observe_load(piece.tier, read.piece.nbytes, self._clock() - begun)
         self._give_up(read)
         return True
 

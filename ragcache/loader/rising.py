@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from time import monotonic
+from itertools import repeat
 
 from ragcache.errors import FAULTS, StoreError
 from ragcache.host import BriefLock
@@ -24,7 +24,7 @@ class Risings:
     """Threads share it. One after the other, on a thread of its own: no prompt waits behind them."""
 
     def __init__(self, others: DiskThreads, limit_s: float):
-        """`limit_s`: for so long one that has begun may wait for others."""
+        """`limit_s`: for so long in all one that has begun may wait for others."""
         self._others, self._limit_s, self._closed = others, limit_s, threading.Event()
         self._thread = DiskThreads(1, "ragcache-rise", limit_s)
         self._lock, self._process, self._waiting = BriefLock(), os.getpid(), set[VariantKey]()
@@ -45,15 +45,15 @@ class Risings:
 
     def _rise(self, store: KVStore, key: VariantKey) -> None:
         with suppress(*FAULTS):  # nobody asks for it; whoever does reads it himself, and is told
-            self._pause(math.inf)
-            lift_one(store, key, partial(self._pause, monotonic() + self._limit_s))
+            self._pause(repeat(LOOK_S))
+            lift_one(store, key, partial(self._pause, repeat(LOOK_S, int(self._limit_s / LOOK_S))))
 
-    def _pause(self, until: float) -> None:
-        """While others read."""
+    def _pause(self, waits: Iterator[float]) -> None:
+        """While others read. `waits`: what is left of them."""
         while not (self._others.idle or self._closed.is_set()):
-            if monotonic() > until:
+            if (seconds := next(waits, None)) is None:
                 raise StoreError("others read for long: it has a file and memory meanwhile")
-            self._closed.wait(LOOK_S)
+            self._closed.wait(seconds)
         if self._closed.is_set():
             raise StoreError("the engine ends")
 

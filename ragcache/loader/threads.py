@@ -96,8 +96,8 @@ class DiskThreads:
 
     @property
     def idle(self) -> bool:
-        """Nothing is read from the disk, or is to be."""
-        return self._errands.idle
+        """Nothing is read from the disk, or is to be, but what does not come and nobody waits for."""
+        return self._errands.idle(sum(map(self.late, self._given_up)))
 
     def _leave_to_parent(self) -> None:
         """What ends with them takes a lock, which a thread of the parent's may have held."""

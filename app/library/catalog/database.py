@@ -26,6 +26,7 @@ from ragcache.host import MOUNTS, carry_over, network_file_system
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"
 MOMENT_S, TURNS = 2.0, 20
+HASTE_S = 1.0  # what is not worth a wait waits so long for a row of PostgreSQL, which others who add to it hold briefly
 # Each thread has a connection to PostgreSQL, or one that waits for nobody's row would wait for those that do.
 KEPT = 16  # that stay open; others are closed when they are given back
 BESIDE = 80  # threads of a server beside those that answer: 32 for files and keys, 40 of its routes, and those behind
@@ -139,11 +140,10 @@ class Database:
 
     @contextmanager
     def writing_at_once(self) -> Iterator[Connection]:
-        """The same for what is not worth a wait. Raises CatalogError where somebody else is writing, which may take an
-        ingest half a minute.
-        """
+        """The same for what is not worth a wait. Raises CatalogError where others write, an ingest half a minute."""
         if self.path is None:
             with self.writing() as connection:  # which waits for nobody but who writes the same row
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{HASTE_S}s'")
                 yield connection
             return
         with catalog_failures(self.where), ExitStack() as turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,12 +29,14 @@ def _small_parts() -> Iterator[None]:
 class Others:
     """Idle or not, as often as somebody looks, and then the last of it for good."""
 
-    def __init__(self, *idle: bool):
-        self._idle, self.asked = list(idle), threading.Event()
+    def __init__(self, *idle: bool, look_s: float = 0.0):
+        """`look_s`: passes between two looks."""
+        self._idle, self._look_s, self.asked = list(idle), look_s, threading.Event()
 
     @property
     def idle(self) -> bool:
         self.asked.set()
+        time.sleep(self._look_s)
         return self._idle.pop(0) if len(self._idle) > 1 else self._idle[0]
 
 
@@ -78,21 +81,22 @@ def test_what_rises_ends_with_its_engine(tiny: Tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle", "limit_s", "rises"),
+    ("idle", "limit_s", "look_s", "rises"),
     [
-        ((True, False), 0.1, False),
-        ((True, False, True, False, True), 0.04, False),
-        ((True, False, True), LIMIT_S, True),
+        ((True, False), 0.1, 0.0, False),
+        ((True, False, True, False, True), 0.06, 0.0, False),
+        ((True, False, True), LIMIT_S, 0.0, True),
+        ((True, True, False, True), 0.1, 0.15, True),
     ],
 )
 def test_what_has_begun_to_rise_waits_only_so_long(
-    tiny: Tiny, tmp_path: Path, idle: Sequence[bool], limit_s: float, rises: bool
+    tiny: Tiny, tmp_path: Path, idle: Sequence[bool], limit_s: float, look_s: float, rises: bool
 ) -> None:
-    """In all: it has a file open, and room that no budget knows."""
+    """In all: it has a file open, and room that no budget knows. What it takes by itself is no wait."""
     ingested(tiny, tmp_path)
     store = open_store(tmp_path, codec="raw")
     info = plan_prompt(cold(), tiny.engine.spec.fingerprint, store).chunks[0].candidates[0].info
-    ram, rising = store.tiers()[0], Risings(Others(*idle), limit_s)  # type: ignore[arg-type]
+    ram, rising = store.tiers()[0], Risings(Others(*idle, look_s=look_s), limit_s)  # type: ignore[arg-type]
     try:
         rising.add(store, info.key)
         rising._thread.submit(lambda: None).future.result(LIMIT_S)

@@ -198,6 +198,20 @@ def test_a_disk_that_hangs_is_asked_no_more_until_it_answers(disk: Disk) -> None
     assert begun.wait(60)
 
 
+def test_a_thread_that_hangs_does_not_keep_the_others_from_being_idle(disk: Disk) -> None:
+    first, begun, gate = disk.ask()
+    assert begun.wait(60) and not disk.threads.idle
+    disk.threads.give_up(first)
+    assert not disk.threads.idle, "it may come in a moment"
+    disk.now = LIMIT + 0.1
+    assert disk.threads.idle
+    gate.set()
+    first.future.result()
+    wait_until(lambda: disk.threads.idle, 60)
+    _, begun, _ = disk.ask()
+    assert begun.wait(60) and not disk.threads.idle
+
+
 def test_what_was_given_up_early_is_no_sign_of_a_bad_disk(disk: Disk) -> None:
     first, begun, gate = disk.ask()
     assert begun.wait(60)

@@ -11,12 +11,13 @@ import torch
 
 from benchmarks.caches import prefill_prompt
 from ragcache.engine.torch.generation import Prefilled
+from ragcache.linkage import Linkage
 from ragcache.linking import make_linker
 from ragcache.loader import SYSTEM, Loading, SegmentPiece
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
-from ragcache.planning import plan_prompt
+from ragcache.planning import first_address, plan_prompt
 from ragcache.policy import Terms, Work, worthwhile
 from ragcache.rates import Rates
 from ragcache.slices import slices
@@ -185,6 +186,28 @@ def test_a_disk_is_forgotten_once_by_a_piece_that_is_not_begun(
     made = prefill_prompt(over(tiny, stores[ALL], loader, rates), cold(1, 3), "naive")
     assert [chunk.tier for chunk in made.report.chunks] == ["computed"] * 2
     assert forgotten == [DISK] * 3, "System and two chunks"
+
+
+def test_a_disk_is_as_quick_as_what_was_asked_of_it(
+    tiny: Tiny, stores: dict[int, KVStore], threads: DiskThreads
+) -> None:
+    """Of a chunk that was met within, and given up when it did not come."""
+    now, told, gate = [0.0], list[int](), Gate(0)
+    rates = known_rates(1e-6, 1e-3)
+    plan = plan_prompt(cold(1), tiny.engine.spec.fingerprint, stores[CONTEXT])
+    *_, piece = Linkage(plan, make_linker("naive"), first_address(plan, tiny.engine.spec.fingerprint)).pieces()
+    loading = CakeLoader(threads, pace=gate, clock=lambda: now[0]).begin([piece], stores[CONTEXT], rates)
+    try:
+        assert gate.shut.wait(LIMIT_S)
+        until = piece.slices[0].end
+        assert loading.claim(piece, 1e-6, until=until)
+        now[0] = 1e6
+        rates.observe_load = lambda tier, nbytes, seconds: told.append(nbytes)  # type: ignore[method-assign]
+        assert loading.claim(piece, 1e-6)
+    finally:
+        gate.opened.set()
+        loading.stop()
+    assert told == [piece.behind(until).nbytes] and told[0] < piece.nbytes
 
 
 def test_what_is_read_whole_is_computed_whole() -> None:

@@ -17,10 +17,12 @@ from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.chunks import lock, remove_documents
 from app.library.catalog.database import BESIDE, Database, database_url
 from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import CacheTally
 from app.settings import Settings
 from tests.app.library.catalog.samples import document, make_collection
 
 ROOT = Path(__file__).parents[4]
+PATIENCE_S = 30.0
 # Tells of each commit after it, until it is killed.
 WRITER = """
 import sys
@@ -159,6 +161,18 @@ def test_what_belongs_to_a_collection_comes_while_a_document_is_written(postgres
             lock(connection, collection, whole=True)
             with pytest.raises(CatalogError, match="keeps it locked"):
                 catalog.conversations.create(collection)
+        catalog.collections.delete(collection)
+
+
+def test_what_is_not_worth_a_wait_does_not_wait_for_a_document_that_is_written(postgres_url: str) -> None:
+    """As pages wait for what is written down before them."""
+    with open_catalog(url_of(postgres_url), busy_seconds=600.0) as catalog, ThreadPoolExecutor(1) as pool:
+        collection = make_collection(catalog)
+        with catalog.database.writing() as connection:
+            lock(connection, collection)
+            adding = pool.submit(catalog.cache_history.add, {(collection.id, 0): CacheTally(answers=1)})
+            with pytest.raises(CatalogError, match="keeps it locked"):
+                adding.result(PATIENCE_S)
         catalog.collections.delete(collection)
 
 
