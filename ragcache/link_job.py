@@ -281,8 +281,10 @@ class LinkJob:
             passed, leads = self._passed_over(chunk), chunk.index == 0
             kept = passed is not None and not passed.system_gone and (passed.unchanged or not leads)
             return ChunkReport(chunk.segment.hash, tokens, COMPUTED, prefix, computed=tokens - prefix, passed=kept)
-        load, computed = self._loads[chunk.index][0], self._computed.get(chunk.index, 0)
-        repaired = int(np.count_nonzero((selected >= max(span.start, self.skip)) & (selected < span.end)))
+        load, begin = self._loads[chunk.index][0], max(span.start, self.skip)
+        repaired = int(np.count_nonzero((selected >= begin) & (selected < span.end)))
+        lost = np.setdiff1d(self.missing, selected)  # of a stored prefix that reaches into it
+        computed = self._computed.get(chunk.index, 0) + int(np.count_nonzero((lost >= begin) & (lost < span.end)))
         return ChunkReport(
             chunk.segment.hash,
             tokens,

@@ -199,6 +199,18 @@ def test_what_was_computed_before_a_prefix_came_is_told(tiny: Tiny, store: KVSto
     assert (told.reused, told.computed, told.repaired) == (len(span) - PART, PART, 0)
 
 
+def test_what_is_lost_of_a_prefix_within_a_linked_chunk_is_told_as_computed(tiny: Tiny, store: KVStore) -> None:
+    job, span, block = beside_a_block(tiny, store, range(2 * PART))
+    job.loaded(PieceLoaded(BLOCKS, None))
+    for index in (0, 1):
+        job.loaded(PieceLoaded(index, 0, DISK, 1))
+    job.choose(None)  # type: ignore[arg-type]  # everything is exact
+    told = job.report.chunks[0]
+    assert list(job.rows) == list(range(block.start, block.end))
+    assert (told.reused, told.computed, told.repaired) == (len(span) - len(block), len(block), 0)
+    assert job.report.prefix_tokens == 0
+
+
 class AtOnce(DecidedApproach):
     """Whatever is asked about is computed."""
 
