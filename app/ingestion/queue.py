@@ -121,9 +121,10 @@ class IngestQueue:
         return job
 
     def _check_room(self, owner: str) -> None:
-        if self._jobs.counts(None).get("queued", 0) >= MOST_WAITING:
+        """Of this place: nobody here works off what waits elsewhere."""
+        if self._jobs.counts(None, self.spool.place).get("queued", 0) >= MOST_WAITING:
             raise QueueFull(f"{MOST_WAITING} jobs wait: send this one later")
-        if owner and self._jobs.counts(owner).get("queued", 0) >= MOST_OF_ONE:
+        if owner and self._jobs.counts(owner, self.spool.place).get("queued", 0) >= MOST_OF_ONE:
             raise QueueFull(f"{MOST_OF_ONE} jobs of this key wait: send this one later")
 
     def cancel(self, job_id: str, owner: str | None) -> StoredJob:

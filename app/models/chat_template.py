@@ -125,7 +125,10 @@ def _cut_rendered(tokenizer: PreTrainedTokenizerBase, messages: Messages, *marks
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, messages: Messages, more: bool = True) -> str:
-    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=more)
+    # Of models that would think aloud first: answers come from the passages, soon, and are shown as they come.
+    rendered = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=more, enable_thinking=False
+    )
     assert isinstance(rendered, str)
     return rendered
 

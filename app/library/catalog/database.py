@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 FILE = "catalog.sqlite"
 MOMENT_S, TURNS = 2.0, 20
 HASTE_S = 1.0  # what is not worth a wait waits so long for a row of PostgreSQL, which others who add to it hold briefly
-# Each thread has a connection to PostgreSQL, or one that waits for nobody's row would wait for those that do.
+# Each thread has a connection, or one that waits for nobody's row, or reads little, would wait for those that do not.
 KEPT = 16  # that stay open; others are closed when they are given back
 BESIDE = 80  # threads of a server beside those that answer: 32 for files and keys, 40 of its routes, and those behind
 BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
@@ -251,8 +251,10 @@ def _let_go(session: Any) -> None:
 
 def _create(url: URL, busy_seconds: float, threads: int) -> Engine:
     # The texts of users do not belong into error messages and logs.
+    shared: dict[str, Any] = {"hide_parameters": True, "pool_timeout": busy_seconds, "pool_size": min(KEPT, threads)}
+    shared["max_overflow"] = max(0, threads - KEPT)
     if url.drivername == "sqlite":
-        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": busy_seconds})
+        engine = create_engine(url, connect_args={"timeout": busy_seconds}, **shared)
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -261,11 +263,8 @@ def _create(url: URL, busy_seconds: float, threads: int) -> Engine:
     url = url.update_query_dict({"options": f"{given} {timeout}".strip(), "client_encoding": "utf8"})
     return create_engine(
         url.update_query_dict({"connect_timeout": "10"}) if "connect_timeout" not in url.query else url,
-        hide_parameters=True,
-        pool_size=min(KEPT, threads),
-        max_overflow=max(0, threads - KEPT),
-        pool_timeout=busy_seconds,
         pool_pre_ping=True,  # a server that was started again has forgotten the pooled connections
+        **shared,
     )
 
 

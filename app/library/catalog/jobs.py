@@ -91,9 +91,10 @@ class Jobs(DatabasePart):
         with self._database.reading() as connection:
             _check_limits(connection, limits, owner, nbytes)
 
-    def counts(self, owner: str | None) -> dict[JobState, int]:
-        """How many there are in each state that any is in."""
-        query = select(JOBS.c.state, func.count()).where(_of(owner)).group_by(JOBS.c.state)
+    def counts(self, owner: str | None, place: str = "") -> dict[JobState, int]:
+        """How many there are in each state that any is in. `place`: see `claim`."""
+        wanted = _of(owner) & _at(place) if place else _of(owner)
+        query = select(JOBS.c.state, func.count()).where(wanted).group_by(JOBS.c.state)
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 

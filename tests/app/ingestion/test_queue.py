@@ -111,6 +111,23 @@ def test_no_key_takes_the_room_of_all(
         pass
 
 
+def test_what_waits_elsewhere_takes_no_room_here(
+    queues: Queues, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody here can work it off."""
+    for name in ("MOST_WAITING", "MOST_OF_ONE"):
+        monkeypatch.setattr(f"app.ingestion.queue.{name}", 1)
+    zeros = "0" * 32
+    elsewhere = {"name": "a.txt", "file": f"{zeros}/{zeros}.txt", "sha256": 2 * zeros, "size": 1, "place": "b" * 32}
+    library.catalog.jobs.create(collection, elsewhere, "a")
+    first = queues()
+    first.spool.open()
+    with first.incoming("a.txt", "a") as file:
+        first.add(collection, "a.txt", file, "a")
+    with pytest.raises(QueueFull, match="1 jobs wait"), first.incoming("b.txt", "b"):
+        pass
+
+
 def test_what_does_not_arrive_is_not_kept(queue: IngestQueue, library: Library, collection: Collection) -> None:
     with pytest.raises(RuntimeError), queue.incoming("harbour.txt") as file:
         file.write(TEXT)

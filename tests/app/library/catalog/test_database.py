@@ -176,9 +176,8 @@ def test_what_is_not_worth_a_wait_does_not_wait_for_a_document_that_is_written(p
         catalog.collections.delete(collection)
 
 
-def test_each_thread_of_a_server_has_a_connection(postgres_url: str) -> None:
-    """One that waits for a row holds its own."""
-    settings = url_of(postgres_url)
+def test_each_thread_of_a_server_has_a_connection(settings: Settings) -> None:
+    """One that waits for a row, or reads for long, holds its own."""
     with open_catalog(settings, busy_seconds=0.1) as catalog, ExitStack() as held:
         for _ in range(settings.serve_concurrent + BESIDE - 16):  # the server of the tests has 97 for all
             held.enter_context(catalog.database.reading())
