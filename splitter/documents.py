@@ -1,4 +1,4 @@
-"""What is known of a document before it is split: its kind, and what ends its lines.
+"""What is known of a document before it is split: its kind, and what ends its lines and its sentences.
 
 Little is imported here: whoever only reads files or looks at documents uses it too.
 """
@@ -29,6 +29,10 @@ def check_kind(kind: str) -> str:
     return kind
 
 
+# What ends a sentence in Hindi and its neighbours, Urdu and Arabic, Amharic, Armenian, Burmese and Khmer.
+STOPS = "।॥۔؟።፧։။។៕"
+# With what closes behind it. Urdu writes its stop into numbers too.
+SENTENCE_END = rf"""(?:(?<!\d)[{STOPS}]|[{STOPS}](?!\d))[{STOPS}.!?…]*+(?:["')\]”“’»*_]{{0,4}}(?!\w))?"""
 # What ends a line beside \n, and is one character: a lone carriage return, next line, line and paragraph separator.
 ENDS = str.maketrans(dict.fromkeys("\r\x85\u2028\u2029", "\n"))
 
