@@ -21,6 +21,8 @@ HOSTILE = {
     "a fence of spaces": "# a\n```\n" + " " * SIZE + "\nx" + "\n" + " y" * 300,
     "blank lines of code": ("\n" + " " * 50) * (SIZE // 51) + "x",
     "a heading of spaces": "# " + " " * SIZE + "\nx",
+    "front matter": "---\n" + "a: b\n" * (FEW // 5),
+    "front matter of spaces": "---\na" + " " * SIZE + ": b\n" + " " * SIZE,
     "rules": ("a" * 150 + "\n" + "=" * 400 + "x\n") * (SIZE // 550),
     "wiki marks": ("= = = = " + "w " * 80 + "\n") * (SIZE // 170),
     "equals": "= " * (SIZE // 2),
