@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from splitter.documents import front_matter_end
 from splitter.units import Border
 
 # prose breaks between sentences; whole only when it is above the maximum, then between lines; turn likewise, then
@@ -72,8 +73,10 @@ class Region:
 
 
 def markdown_regions(text: str) -> Iterator[Region]:
-    """Headings of Markdown and of wikis, fenced code, tables; the rest is prose, with the examples in it."""
-    done = 0
+    """Front matter, headings of Markdown and of wikis, fenced code, tables; the rest is prose, with its examples."""
+    done = front_matter_end(text)
+    if done:
+        yield Region(0, done, "whole")
     while found := MARKDOWN.search(text, done):
         start, end, region = found.start(), found.end(), None
         if fence := found["fence"]:

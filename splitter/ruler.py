@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from splitter.base import ChunkLimits, Offsets, Tokens
-from splitter.documents import lines_as_lf
+from splitter.documents import SENTENCE_END, lines_as_lf
 
 BLOCK = 1 << 15  # characters
 BREAK = re.compile(r"\s(?=\S)")
 # Where a text is best cut, strongest first. Each is looked for in a bounded stretch.
-BORDERS = tuple(map(re.compile, (r"\n\s*\n\s*", r"\n\s*", r"[.!?…][\"')\]”’]{0,3}\s+|[。！？]", r"\s+")))
+SENTENCE = rf"""[.!?…]["')\]”’]{{0,3}}\s+|[。！？]|{SENTENCE_END}\s*+"""
+BORDERS = tuple(map(re.compile, (r"\n\s*\n\s*", r"\n\s*", SENTENCE, r"\s+")))
 WORD = re.compile(r"\S")
 WORD_START = re.compile(r"(?<!\S)\S")
 TRIES = 32  # cuts that are tried to bring two neighbours within both limits

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splitter.base import Offsets
+from splitter.documents import SENTENCE_END, STOPS
 from splitter.ruler import Ruler
 from splitter.spec import SplitterError
 
@@ -27,8 +28,8 @@ DATA = Path("_static", "nltk_cache", "tokenizers", "punkt_tab", "english")
 # Punkt sees so much at a time, and goes on where the last sentence of that began: a longer one is cut.
 WINDOW = 2048
 GAP = re.compile(r"\s(?=\S)")
-# Punkt was trained on languages that leave a space behind a stop.
-IDEOGRAPHIC = re.compile(r"[。！？｡]+[」』”’）]*")
+# Punkt knows the stops of Latin alone, and those with a space behind them.
+OTHER_STOP = re.compile(rf"[。！？｡]+[」』”’）]*|{SENTENCE_END}")
 _READING = threading.Lock()  # two threads would read it twice
 DECISIONS = 1 << 16  # how many contexts of a stop are remembered: a text of nothing but stops repeats them
 Ints = npt.NDArray[np.int64]
@@ -37,7 +38,7 @@ LINE = re.compile(r"\S[^\n\r\f\v\x85\u2028\u2029]*")
 BLANK_LINE = re.compile(r"\n[^\S\n]*+\n|\f")
 GAP_OF_A_PASSAGE = re.compile(r"\n[^\S\n]*+\n[^\S\n]*+\n|\f")
 BULLET = re.compile(r"(?:[-*+•–—#>|]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)])\s")
-FULL_STOP = re.compile(r"[.!?:;…。！？][\"')\]”’]*$")
+FULL_STOP = re.compile(rf"[.!?:;…。！？{STOPS}][\"')\]”’]*$")
 OPENING = re.compile(r"[\W_]*(?:\d{1,4}|[^\W\d_]{0,2})[\W_]*")
 # Lines of such a length that end in no stop were broken by a program, not by the author.
 WRAPPED = range(40, 121)
@@ -56,7 +57,7 @@ def sentence_spans(text: str, start: int, end: int) -> Iterator[Offsets]:
         found = list(punkt.span_tokenize(text[start:stop]))
         whole = stop == end or len(found) < 2
         for first, last in found if whole else found[:-1]:
-            yield from _ideographic(text, start + first, start + last)
+            yield from _at_other_stops(text, start + first, start + last)
         start = stop if whole else start + found[-1][0]
 
 
@@ -67,8 +68,8 @@ def _stop(text: str, start: int, end: int) -> int:
     return found.end() - 1 if found else min(end, start + 2 * WINDOW)
 
 
-def _ideographic(text: str, first: int, last: int) -> Iterator[Offsets]:
-    for cut in (*(found.end() for found in IDEOGRAPHIC.finditer(text, first, last)), last):
+def _at_other_stops(text: str, first: int, last: int) -> Iterator[Offsets]:
+    for cut in (*(found.end() for found in OTHER_STOP.finditer(text, first, last)), last):
         sentence = text[first:cut]
         if kept := sentence.strip():
             blank = len(sentence) - len(sentence.lstrip())

@@ -19,7 +19,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _MARKS = re.compile(r"[ \t]*(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]+|>)*")  # of quotes and items, before what they hold
 _TELLING = re.compile(r"[^\W_]")
 _QUOTED = "*_~\"'”»)"
-_LEADS = ("?", "？", "؟", ":", "：")
+_LEADS = ("?", "？", "؟", "፧", ":", "：")
 _EDGES = " \t\r\n|*_~"
 # What begins so is about the answer, and not from the documents.
 _POLITE = re.compile(

@@ -20,6 +20,7 @@ from ragcache.host import free_bytes, one_disk
 from ragcache.store.folder import CacheFolder, engine_name
 from retriever.shared_property import shared_property
 from splitter import parse_spec
+from splitter.documents import STOPS
 
 if TYPE_CHECKING:
     from ragcache.store import KVStore
@@ -35,7 +36,7 @@ AGAIN = 1.2  # of KV for each token: what opens a run of chunks is computed anew
 # the index of words.
 PER_CHARACTER, WORDS = 4, 1
 SENTENCE = 80  # characters, as most are
-_SENTENCES = re.compile(r"[.!?](?=\s)|(?<![.!?\s])\n|[。！？]")  # that end here: rows and turns are some too
+_SENTENCES = re.compile(rf"[.!?](?=\s)|(?<![.!?\s])\n|[。！？{STOPS}]")  # that end here: rows and turns are some too
 TYPICAL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
 # All that goes where KV of other models is to go.
 OTHERS_GO = (

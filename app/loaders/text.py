@@ -7,9 +7,16 @@ from itertools import islice
 
 from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import decode
-from splitter.documents import lines_as_lf
+from splitter.documents import front_matter_end, lines_as_lf
 
 HEADING = re.compile(r"^#{1,6}+[ \t]++(\S.*+)$", re.MULTILINE)
+# Of front matter, on one line; not one that goes on below, or is no plain text.
+TITLE = re.compile(
+    r"""^title:[ \t]++(?:"((?:[^"\\\n]|\\.)++)"|'((?:[^'\n]|'')++)'|([^\s"'>|&*!{\[#][^\n]*+))[ \t]*+(?:\#[^\n]*+)?$""",
+    re.MULTILINE,
+)
+ESCAPED = re.compile(r"\\([\"\\])")
+COMMENT = re.compile(r"\s#.*+")
 CLOSING = re.compile(r"\s#++\s*+$")
 TITLE_WITHIN = 5_000  # characters; a heading that comes later is not the title
 # Roles, or names behind a time of day or in angle brackets; a bare `Name:` could be any record or definition.
@@ -32,7 +39,9 @@ def load_text(source: SourceFile) -> Parsed:
 
 def load_markdown(source: SourceFile) -> Parsed:
     text = decode(source)
-    return Parsed(text, "markdown", first_heading(text) or source.name)
+    head = lines_as_lf(text[:HEAD])
+    front = front_matter_end(head)
+    return Parsed(text, "markdown", first_heading(text[front:]) or _title(head[:front]) or source.name)
 
 
 def load_code(source: SourceFile) -> Parsed:
@@ -42,6 +51,14 @@ def load_code(source: SourceFile) -> Parsed:
 def first_heading(markdown: str) -> str:
     found = HEADING.search(lines_as_lf(markdown[:TITLE_WITHIN]))
     return CLOSING.sub("", found[1]).strip() if found else ""
+
+
+def _title(front_matter: str) -> str:
+    found = TITLE.search(front_matter)
+    if not found:
+        return ""
+    double, single, plain = found.groups("")
+    return (ESCAPED.sub(r"\1", double) or single.replace("''", "'") or COMMENT.sub("", plain)).strip()
 
 
 def _is_chat(text: str) -> bool:

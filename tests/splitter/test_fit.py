@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,15 @@ def test_a_neighbour_without_room_shares() -> None:
 def test_a_long_span_is_cut_evenly_where_it_is_weakest() -> None:
     text = "a b c d e f g h. I j k l m n o p q r"
     assert fitted(text, [(0, len(text))], ChunkLimits(2, 16)) == ["a b c d e f g h.", "I j k l m n o p q r"]
+
+
+@pytest.mark.parametrize("stop", ["।", '।"', "॥", "۔", "؟!", "።", "፧", "։", "။", "។"])
+def test_sentences_of_other_scripts_are_borders(stop: str) -> None:
+    for space in ("", " "):
+        text = f"एक दो{stop}{space}तीन चार पाँच"
+        assert border(text, 0, len(text)) == text.index("तीन") - (1 if '"' in stop and not space else 0)
+    text = "५।५ २۔۳ चार"
+    assert border(text, 0, len(text)) == text.index("चार")
 
 
 def test_the_strongest_border_wins_and_the_last_of_equals() -> None:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from splitter.documents import lines_as_lf
 from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions
 
-MARKS = ("# A\n", "== B ==\n", "C\n---\n", "```\n", "````\n", "~~~\n", "| a |\n", "<h1>D</h1>", "<PRE>", "</pre>",
-         "<table", "</table>", "Q: x\n", "A: y\n", "text ", "\n", "\n\n", "İ", "   ")  # fmt: skip
+MARKS = ("---\n", "k: v\n", "# A\n", "== B ==\n", "C\n---\n", "```\n", "````\n", "~~~\n", "| a |\n", "<h1>D</h1>",
+         "<PRE>", "</pre>", "<table", "</table>", "Q: x\n", "A: y\n", "text ", "\n", "\n\n", "İ", "   ")  # fmt: skip
 BROKEN = st.lists(st.sampled_from(MARKS), max_size=40).map("".join)
 
 
@@ -38,6 +39,32 @@ def test_markdown() -> None:
         ("heading", "Two\n---"),
         ("prose", "End."),
     ]
+
+
+@pytest.mark.parametrize("close", ["---", "...", "--- "])
+def test_front_matter_is_no_heading(close: str) -> None:
+    front = f"---\ntitle: A\n\n# note\ntags:\n- a\n  - b\ndraft: false\n{close}"
+    text = f"{front}\n# One\nIntro."
+    assert read(text, markdown_regions(text)) == [("whole", front.strip()), ("heading", "# One"), ("prose", "Intro.")]
+    assert read(front, markdown_regions(front)) == [("whole", front.strip())]
+    system = lines_as_lf(text.replace("\n", "\r\n"))
+    assert [region.form for region in markdown_regions(system)] == ["whole", "heading", "prose"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n\nA: b\n\n---\n",
+        "---\nWords of a text.\n\n---\n",
+        "---\nNote: a text\nthat goes on.\n---\n",
+        "---\nkey: never closed\n",
+        "\n---\nkey: not at the start\n---\n",
+        "---\n" + "key: value\n" * 201 + "---\n",
+        "---\n---\n",
+    ],
+)
+def test_a_thematic_break_opens_no_front_matter(text: str) -> None:
+    assert not any(region.form == "whole" for region in markdown_regions(text))
 
 
 def test_levels_and_titles_of_headings() -> None:

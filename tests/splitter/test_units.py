@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from splitter import SplitterError
+from splitter.documents import STOPS
 from splitter.ruler import Ruler
 from splitter.units import Border, Marked, check_granularity, coarser, prose_units
 from tests.splitter.conftest import Words
@@ -33,6 +34,12 @@ def test_wrapped_lines_are_one_paragraph() -> None:
         "This paragraph was wrapped by a program that\nknows nothing of sentences. It goes on and on in\nthree lines."
     )
     assert [unit for unit, _ in read(text)] == [text[: text.index(" It")], text[text.index("It") :]]
+
+
+@pytest.mark.parametrize("stop", list(STOPS))
+def test_a_line_that_ends_in_a_stop_of_any_script_was_broken_by_its_author(stop: str) -> None:
+    text = f"{'अ' * 50}{stop}\n{'अ' * 50}"
+    assert read(text) == [(f"{'अ' * 50}{stop}", "paragraph"), ("अ" * 50, "line")]
 
 
 def test_lists_and_short_lines_are_lines() -> None:

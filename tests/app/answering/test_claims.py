@@ -57,7 +57,9 @@ def test_sentences_are_found_in_markdown() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "Why?", "Is it so?**", "Here are the steps:", "I don't know.", "...", "Gern!"])
+@pytest.mark.parametrize(
+    "text", ["", "Why?", "ምን ነው፧", "Is it so?**", "Here are the steps:", "I don't know.", "...", "Gern!"]
+)
 def test_what_claims_nothing_is_left_out(text: str) -> None:
     assert told(text) == []
 

@@ -101,6 +101,12 @@ def test_the_vectors_of_a_text_are_reckoned_with(
     DiskCheck(library.settings, 0, replace(collection, dimension=8)).check(text)
 
 
+@pytest.mark.parametrize("stop", "।۔።։။។")
+def test_sentences_of_any_script_are_reckoned_with(library: Library, stop: str) -> None:
+    checked = DiskCheck(library.settings, 0, library.collection_or_new())
+    assert checked.of_text(f"अ आ{stop} " * 1000) == checked.of_text("अ आ. " * 1000)
+
+
 def test_the_embedder_of_the_collection_says_what_vectors_take(
     ingest: Run, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,15 @@ def test_a_large_text_is_read_whole() -> None:
         ("# The guide\n\nwords", "The guide"),
         ("words\n\n## C# and F# ##\n", "C# and F#"),
         ("no heading\n#hashtag", "notes"),
+        ("---\ntitle: 'The guide'\n# no heading\n---\n\nwords", "The guide"),
+        ('---\r\ndate: 2024-01-01\r\ntitle: "A: B" # ours\r\ndraft: false\r\n---\r\nwords', "A: B"),
+        ("---\ntitle: Plain C# words # ours\n...\nwords", "Plain C# words"),
+        ("---\ntitle: 'It''s ours'\n---\nwords", "It's ours"),
+        ('---\ntitle: "A \\"B\\""\n---\nwords', 'A "B"'),
+        ("---\ntitle: Of the file\n---\n# Of the text\n", "Of the text"),
+        ("---\ntitle: >-\n  folded\n---\nwords", "notes"),
+        ("---\nof:\n  title: Nested\n---\nwords", "notes"),
+        ("words\n\n---\ntitle: Late\n---\n", "notes"),
     ],
 )
 def test_markdown_takes_its_title_from_a_heading(text: str, title: str) -> None:
