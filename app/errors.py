@@ -37,6 +37,12 @@ class LimitReached(CatalogError):
     status = 403
 
 
+class KeyLapsed(CatalogError):
+    """What a key was to have done that has expired or was revoked meanwhile."""
+
+    status = 401
+
+
 class IngestError(RagcacheError):
     """An ingest that cannot start, or cannot go on. A file that cannot be read does not stop it: it is a Failure."""
 

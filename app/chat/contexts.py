@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -30,7 +30,7 @@ from app.models import Models
 from app.prompt import check_text
 from ragcache.address import system_address
 from ragcache.errors import ConfigError, PromptError, RagcacheError, StoreError
-from ragcache.types import Chunk, System, Variant, VariantKey
+from ragcache.types import Chunk, System, VariantKey
 
 if TYPE_CHECKING:
     from ragcache.cache import ChunkCache
@@ -71,8 +71,8 @@ class Contexts:
         self._lock = threading.Lock()  # of what is counted before it is written, and looked at before it is dropped
 
     def create(self, request: ContextRequest, owner: str = "", border: str = "") -> ContextCache:
-        """With its KV. Raises PromptError for what no prompt can hold, ConfigError where the owner has enough, and
-        StoreError where the KV cannot be kept; nothing is left then.
+        """With its KV. Raises PromptError for what no prompt can hold, ConfigError where the owner has enough,
+        StoreError where the KV cannot be kept, and NotFound where it is deleted meanwhile; nothing is left then.
         """
         self.sweep()
         cache = self._models.cache
@@ -93,10 +93,7 @@ class Contexts:
                 pinned=request.pinned,
             )
         if self._settings.kv != "off":
-            with ExitStack() as failed:
-                failed.callback(self._undo, made)
-                self._capture(cache, system, chunks, made, request.ttl)
-                failed.pop_all()
+            self._capture(cache, system, chunks, made, request.ttl)
         return made
 
     def get(self, cache_id: str, owner: str = "") -> tuple[ContextCache, list[int]]:
@@ -173,35 +170,44 @@ class Contexts:
             raise ConfigError(f"pinned context caches may have {PINNED:.0%} of the disk's budget: pin less")
 
     def _capture(
-        self, cache: ChunkCache, system: System, chunks: Iterable[Chunk], made: ContextCache, ttl: float | None
+        self, cache: ChunkCache, system: System, chunks: Sequence[Chunk], made: ContextCache, ttl: float | None
     ) -> None:
-        captured: Iterator[Variant] = cache.ingest(system, chunks)
-        if not made.pinned:
-            for _ in captured:
-                pass
-            return
-        cache.store.pin(system_address(made.model, system.hash, system.border), owner=_pinner(made), seconds=ttl)
-        for variant in captured:
-            cache.store.pin(variant.key, owner=_pinner(made), seconds=ttl)
+        """Whoever deletes it meanwhile drops what is there then, and knows nothing of what comes."""
+        pins = [system_address(made.model, system.hash, system.border)] if made.pinned else []
+        with ExitStack() as failed:
+            failed.callback(self._undo, made, {chunk.hash for chunk in chunks}, pins)
+            for key in pins:
+                cache.store.pin(key, owner=_pinner(made), seconds=ttl)
+            for variant in cache.ingest(system, chunks):
+                if made.pinned:
+                    pins.append(variant.key)
+                    cache.store.pin(variant.key, owner=_pinner(made), seconds=ttl)
+                with self._lock:
+                    self._rows.check_there(made.id)
+            failed.pop_all()
 
-    def _undo(self, made: ContextCache) -> None:
+    def _undo(self, made: ContextCache, chunks: set[str], pins: Sequence[VariantKey]) -> None:
         """Of what could not be made, where not even its pins may go: nobody has been told its id."""
         try:
-            self._drop(made)
+            self._drop(made, chunks, pins)
         except StoreError as error:
             log.warning("what was pinned for a context cache that was not made stays: %s", error)
-            self._rows.delete(made.id, None, () if made.border else self._texts(made))
+            with suppress(NotFound):
+                self._rows.delete(made.id, None, () if made.border else chunks)
 
-    def _drop(self, cache: ContextCache) -> None:
+    def _drop(self, cache: ContextCache, made: set[str] | None = None, pins: Sequence[VariantKey] = ()) -> None:
         """Pins first, which name it: behind its row nobody could take them away. Then SQL: from then on nobody finds
         it, and what its end leaves to be done about everybody's texts, with what documents have left to it, is known.
+
+        `made`: its chunks, where it could not be made, with `pins`, also of no entry. Its row may have gone meanwhile.
         """
         orphans, kept = self._library.catalog.orphans, set[str]()
         with self._lock:
-            own = self._texts(cache)
+            own = self._texts(cache) if made is None else made
             if cache.pinned and may_have_kv(self._settings):
-                self._unpin(cache, own)
-            self._rows.delete(cache.id, None, () if cache.border else own)
+                self._unpin(cache, own, pins)
+            with nullcontext() if made is None else suppress(NotFound):
+                self._rows.delete(cache.id, None, () if cache.border else own)
             others = self._rows.chunks_within(cache.border).values()  # now: another process may have ended one at once
             gone = own - _hashes(chunk for chunks in others for chunk in chunks)
             if not cache.border:
@@ -219,13 +225,13 @@ class Contexts:
     def _texts(self, cache: ContextCache) -> set[str]:
         return _hashes(self._rows.chunks_within(cache.border, [cache.id]).get(cache.id, []))
 
-    def _unpin(self, cache: ContextCache, chunks: Iterable[str]) -> None:
+    def _unpin(self, cache: ContextCache, chunks: Iterable[str], pins: Sequence[VariantKey]) -> None:
         """Behind whatever System segment it was made: another may have been set since."""
         store, model = self._models.store, cache.model
         keys = [key for one in chunks for key in store.everywhere(VariantKey(model, "", (), one, border=cache.border))]
         own = [key for key in keys if key.fingerprint == model]
         systems = {self._models.template.system().hash, *(key.system for key in own)}
-        for key in (*own, *(system_address(model, one, cache.border) for one in systems)):
+        for key in (*pins, *own, *(system_address(model, one, cache.border) for one in systems)):
             store.pin(key, False, owner=_pinner(cache))
 
     def _drop_everybodys(self, cache: ContextCache, gone: set[str]) -> KvLoss:

@@ -15,9 +15,8 @@ from app.library.catalog.serving_records import Key
 from app.models.cores import in_thread
 from app.server.callers import Caller, check_local
 from app.server.connections import most_connections
-from app.server.key_watch import unknown_key
 from app.server.limits import KeyRates, OpenRequests, is_change
-from app.server.problems import RefusedRequest, refusal
+from app.server.problems import RefusedRequest, refusal, unknown_key
 from app.server.service import Service
 from ragcache.errors import RagcacheError
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 
-from app.server.problems import RefusedRequest
+from app.server.problems import RefusedRequest, unknown_key
 from app.server.watch import SharedWatch
 from ragcache.errors import FAULTS
 
@@ -17,10 +17,6 @@ LOOK_S = 2.0
 _log = logging.getLogger(__name__)
 
 End = Callable[[RefusedRequest], None]
-
-
-def unknown_key(why: str) -> RefusedRequest:
-    return RefusedRequest(401, why, code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer realm="ragcache"'})
 
 
 class KeyWatch(SharedWatch[tuple[str, End]]):

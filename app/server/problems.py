@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from app.errors import KeyLapsed
 from ragcache.errors import FAULTS, RagcacheError
 
 BUG = "the server met a bug: its log tells which"
@@ -59,6 +60,10 @@ class RefusedRequest(RagcacheError):
         super().__init__(message)
         self.refused_with, self.param, self.code = status, param, code
         self.headers = dict(headers or {})
+
+
+def unknown_key(why: str) -> RefusedRequest:
+    return RefusedRequest(401, why, code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer realm="ragcache"'})
 
 
 def problem(
@@ -112,6 +117,8 @@ def tell_problems(app: FastAPI) -> None:
 
 def refusal(request: Request, error: RagcacheError) -> JSONResponse:
     """What is answered for it; what whoever runs the server should know is in the log."""
+    if isinstance(error, KeyLapsed):
+        error = unknown_key(str(error))
     status = status_of(error)
     if status >= 500:
         _log.error("%s: %s", _route(request), error)

@@ -57,6 +57,12 @@ class ContextCaches(DatabasePart):
             raise _missing(cache_id)
         return ContextCache(**row._mapping)
 
+    def check_there(self, cache_id: str) -> None:
+        """Raises NotFound where it has been deleted; one that has expired is there until then."""
+        with self._database.reading() as connection:
+            if connection.scalar(select(CONTEXT_CACHES.c.id).where(CONTEXT_CACHES.c.id == cache_id)) is None:
+                raise _missing(cache_id)
+
     def chunks(self, cache_id: str, owner: str | None) -> list[Any]:
         with self._database.reading() as connection:
             row = connection.execute(select(CONTEXT_CACHES.c.chunks).where(_there(cache_id, owner))).one_or_none()

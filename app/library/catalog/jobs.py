@@ -19,9 +19,10 @@ from sqlalchemy import ColumnElement, Connection, Text, delete, func, insert, or
 from app.errors import Conflict, LimitReached, NotFound
 from app.job_states import ENDED, JobKind, JobState
 from app.library.catalog.database import DatabasePart
+from app.library.catalog.keys import hold_key
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits, StoredJob
-from app.library.catalog.serving_tables import JOBS, KEYS
+from app.library.catalog.serving_tables import JOBS
 from app.library.catalog.tables import now
 
 ATTEMPTS = 3  # of a job whose processes end under it
@@ -43,11 +44,11 @@ class Jobs(DatabasePart):
         kind: JobKind = "ingest",
         limits: KeyLimits | None = None,
     ) -> StoredJob:
-        """`limits`: of all jobs of the owner that are known together. Raises LimitReached."""
+        """`limits`: of all jobs of the owner that are known together. Raises LimitReached and KeyLapsed."""
         with self._database.writing() as connection:
             made = _moment(connection)
-            if limits is not None:  # one job of the key after the other
-                connection.execute(select(KEYS.c.id).where(KEYS.c.id == owner).with_for_update())
+            hold_key(connection, owner, made)  # one job of the key after the other
+            if limits is not None:
                 _check_limits(connection, limits, owner, int(request["size"]))
             job = StoredJob(uuid.uuid4().hex, kind, collection.id, owner, "queued", dict(request), made)
             connection.execute(insert(JOBS), vars(job))

@@ -19,9 +19,9 @@ from contextlib import nullcontext
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
-from app.errors import CatalogError, NotFound
+from app.errors import CatalogError, KeyLapsed, NotFound
 from app.library.catalog.database import Database, DatabasePart
 from app.library.catalog.digests import decoy, digest, matches
 from app.library.catalog.last_uses import LastUses
@@ -154,6 +154,13 @@ class Keys(DatabasePart):
         left = REMEMBERED_S if key.expires is None else (key.expires - moment).total_seconds()
         self._known.add(token, key, row.digest, min(REMEMBERED_S, left), round_)
         return key
+
+
+def hold_key(connection: Connection, key_id: str, moment: datetime) -> None:
+    """Nobody else changes it before the end of the transaction. An owner that is no key passes. Raises KeyLapsed."""
+    row = connection.execute(select(*_COLUMNS).where(KEYS.c.id == key_id).with_for_update()).one_or_none()
+    if row is not None and not _key(row._mapping).valid(moment):
+        raise KeyLapsed("this key has expired or was revoked meanwhile: ask again with one that is good")
 
 
 class KnownKeys:

@@ -226,3 +226,18 @@ def test_where_there_is_no_thread_a_key_is_refused_and_the_next_one_is_watched(
         wait_until(lambda: ended == ["b"], ENDS_S)
     watch.close()
     assert [set(ids) for ids in looks] == [{"b"}], "nothing is left of the one that was refused"
+
+
+def test_a_document_that_comes_on_when_its_key_is_revoked_makes_no_job(keyed: Keyed) -> None:
+    key_id, headers = keyed.key("ingest")
+    collection = keyed.catalog.collections.all()[0].name
+
+    def body() -> Iterator[bytes]:
+        yield b"The bakery"
+        keyed.catalog.keys.revoke(key_id)
+        yield b" opens at six."
+
+    refused = keyed.client.put(f"/v1/collections/{collection}/documents/a.txt", content=body(), headers=headers)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (401, REFUSED)
+    assert refused.json()["error"]["code"] == "invalid_api_key" and "WWW-Authenticate" in refused.headers
+    assert keyed.catalog.jobs.all(owner=key_id) == []
