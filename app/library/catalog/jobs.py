@@ -94,7 +94,7 @@ class Jobs(DatabasePart):
 
     def counts(self, owner: str | None, place: str = "") -> dict[JobState, int]:
         """How many there are in each state that any is in. `place`: see `claim`."""
-        wanted = _of(owner) & _at(place) if place else _of(owner)
+        wanted = _of(owner) & (_at(place) if place else true())
         query = select(JOBS.c.state, func.count()).where(wanted).group_by(JOBS.c.state)
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
@@ -127,19 +127,9 @@ class Jobs(DatabasePart):
             job_id = next((one for one in found if one is not None), None)  # others may have taken the first one's
             if job_id is None:
                 return None
-            claimed = (
-                update(JOBS)
-                .where(JOBS.c.id == job_id)
-                .values(
-                    state="running",
-                    attempts=JOBS.c.attempts + 1,
-                    process=process,
-                    lease=uuid.uuid4().hex,
-                    leased_until=moment + timedelta(seconds=lease_s),
-                    started=moment,
-                )
-            )
-            connection.execute(claimed)
+            lease = {"lease": uuid.uuid4().hex, "leased_until": moment + timedelta(seconds=lease_s)}
+            claimed = {"state": "running", "attempts": JOBS.c.attempts + 1, "process": process, "started": moment}
+            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(claimed | lease))
             return _job(connection, job_id, None)
 
     def renew(self, job: StoredJob, lease_s: float) -> StoredJob | None:
