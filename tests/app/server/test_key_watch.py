@@ -16,6 +16,7 @@ import pytest
 from app import Settings
 from app.answering.stream import AnswerStream
 from app.errors import CatalogError
+from app.ingestion.spool import FOLDER
 from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.serving_records import Scope
 from app.library.catalog.tables import now
@@ -231,9 +232,11 @@ def test_where_there_is_no_thread_a_key_is_refused_and_the_next_one_is_watched(
 def test_a_document_that_comes_on_when_its_key_is_revoked_makes_no_job(keyed: Keyed) -> None:
     key_id, headers = keyed.key("ingest")
     collection = keyed.catalog.collections.all()[0].name
+    uploads = keyed.service.settings.data_dir / FOLDER
 
     def body() -> Iterator[bytes]:
         yield b"The bakery"
+        wait_until(lambda: [*uploads.glob("*/*.txt")], ENDS_S)  # it is let in, and comes
         keyed.catalog.keys.revoke(key_id)
         yield b" opens at six."
 
