@@ -22,6 +22,10 @@ from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, send, s
 from tests.app.loaders.files import write_pdf
 from tests.waiting import wait_until
 
+ZEROS = "0" * 32
+# What another machine's job asks for.
+ELSEWHERE = {"name": "a.txt", "file": f"{ZEROS}/{ZEROS}.txt", "sha256": 2 * ZEROS, "size": 1, "place": "b" * 32}
+
 
 def test_what_is_sent_becomes_a_document(queue: IngestQueue, library: Library, collection: Collection) -> None:
     job = ended(library, send(queue, collection, "harbour.txt", TEXT))
@@ -60,9 +64,7 @@ def test_what_cannot_be_read_is_told_as_its_loader_does_and_can_be_tried_again(
 def test_a_file_of_another_folder_is_left_to_whoever_has_it(
     queue: IngestQueue, library: Library, collection: Collection
 ) -> None:
-    zeros = "0" * 32
-    elsewhere = {"name": "a.txt", "file": f"{zeros}/{zeros}.txt", "sha256": 2 * zeros, "size": 1, "place": "b" * 32}
-    foreign = library.catalog.jobs.create(collection, elsewhere)
+    foreign = library.catalog.jobs.create(collection, ELSEWHERE)
     assert ended(library, send(queue, collection, "harbour.txt", TEXT)).state == "done"
     assert library.catalog.jobs.get(foreign.id, None).state == "queued"
     queue.sweep()
@@ -117,9 +119,7 @@ def test_what_waits_elsewhere_takes_no_room_here(
     """Nobody here can work it off."""
     for name in ("MOST_WAITING", "MOST_OF_ONE"):
         monkeypatch.setattr(f"app.ingestion.queue.{name}", 1)
-    zeros = "0" * 32
-    elsewhere = {"name": "a.txt", "file": f"{zeros}/{zeros}.txt", "sha256": 2 * zeros, "size": 1, "place": "b" * 32}
-    library.catalog.jobs.create(collection, elsewhere, "a")
+    library.catalog.jobs.create(collection, ELSEWHERE, "a")
     first = queues()
     first.spool.open()
     with first.incoming("a.txt", "a") as file:
