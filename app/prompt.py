@@ -165,8 +165,11 @@ class PromptTemplate:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False))
 
     def _stop(self, frame: Frame) -> frozenset[int]:
-        ends = {self._tokenizer.eos_token_id, *self._control(frame.after_answer)[:1]}
-        return frozenset(token for token in ends if token in self._tokenizer.all_special_ids)
+        """The token that ends a text, and the first one behind an answer that is none of its words."""
+        added = self._tokenizer.added_tokens_decoder  # some of them are blanks, which any text has
+        marks = {*self._tokenizer.all_special_ids, *(one for one, token in added.items() if token.content.strip())}
+        ended = [token for token in self._control(frame.after_answer) if token in marks]
+        return frozenset(marks & {self._tokenizer.eos_token_id, *ended[:1]})
 
 
 def open_template(settings: Settings) -> PromptTemplate:

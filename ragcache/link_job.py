@@ -283,8 +283,8 @@ class LinkJob:
             return ChunkReport(chunk.segment.hash, tokens, COMPUTED, prefix, computed=tokens - prefix, passed=kept)
         load, begin = self._loads[chunk.index][0], max(span.start, self.skip)
         repaired = int(np.count_nonzero((selected >= begin) & (selected < span.end)))
-        lost = np.setdiff1d(self.missing, selected)  # of a stored prefix that reaches into it
-        computed = self._computed.get(chunk.index, 0) + int(np.count_nonzero((lost >= begin) & (lost < span.end)))
+        first, behind = np.searchsorted(self.missing, (begin, span.end))  # lost of a stored prefix that reaches into it
+        computed = self._computed.get(chunk.index, 0) + int(behind - first)
         return ChunkReport(
             chunk.segment.hash,
             tokens,

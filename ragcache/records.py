@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from ragcache.host import private_folder
 
 FOLDER = "records"
-FORMAT = 2  # raised when what is recorded changes meaning
+FORMAT = 3  # raised when what is recorded changes meaning
 LIBRARIES = ("ragcache-kv", "torch", "transformers", "tokenizers")
 MOST = 64  # records of a kind that are kept; older ones go
 Basis: TypeAlias = list[Any]

@@ -142,7 +142,8 @@ def _messages(answers: Sequence[Answer]) -> list[NewMessage]:
     messages = []
     for answer in answers:
         told = answer.to_dict()
-        said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"], tuple(told["support"]))
+        lists = {name: tuple(told[name]) for name in ("citations", "support", "notes")}
+        said = NewMessage("assistant", answer.text, report=told["report"], **lists)
         messages += [NewMessage("user", answer.question), said]
     return messages
 

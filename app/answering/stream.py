@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole; what may break is for `then`
 REPEATED = "the answer began to repeat itself and was stopped"
+CUT_OFF = "the answer was cut off: it came to its most tokens (max_tokens, RAGCACHE_MAX_TOKENS)"
 _log = logging.getLogger(__name__)
 
 
@@ -175,12 +176,18 @@ class AnswerStream:
         finally:  # an engine that breaks does not take what was shown with it
             self.report.answer_tokens = len(self._generation.tokens)
             self._answer = self._finish(self.text, whole)
-            if whole and self._repeats:
-                self._answer = replace(self._answer, notes=(*self._answer.notes, REPEATED))
+            if whole and (ending := self._ending()):
+                self._answer = replace(self._answer, notes=(*self._answer.notes, ending))
             with ExitStack() as rest:  # all of it, also where the program is interrupted meanwhile
                 rest.callback(release_helpers)
                 for call in reversed(self.then):
                     rest.callback(self._follow, call)
+
+    def _ending(self) -> str:
+        """What a reader of a whole answer should know of its end; "" of one that ended by itself."""
+        if self._repeats:
+            return REPEATED
+        return CUT_OFF if self.finish_reason == "length" else ""
 
     def _follow(self, call: Callable[[Answer], Answer]) -> None:
         """What breaks in one is told, and costs neither the answer nor the others."""

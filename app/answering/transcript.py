@@ -26,6 +26,8 @@ def markdown_of(conversation: StoredConversation, collection: str, messages: Seq
         lines += ["", f"## {_SAID[message.role]}", "", *_quoted(message.content)]
         if message.citations:
             lines += ["", *_sources(message)]
+        for note in message.notes:
+            lines += ["", f"Note: {_plain(note)}"]
     return "\n".join(lines) + "\n"
 
 

@@ -182,8 +182,9 @@ class Contexts:
                 if made.pinned:
                     pins.append(variant.key)
                     cache.store.pin(variant.key, owner=_pinner(made), seconds=ttl)
-                with self._lock:
-                    self._rows.check_there(made.id)
+                self._rows.check_there(made.id)  # soon
+            with self._lock:  # and for certain: nobody is amid deleting it
+                self._rows.check_there(made.id)
             failed.pop_all()
 
     def _undo(self, made: ContextCache, chunks: set[str], pins: Sequence[VariantKey]) -> None:
@@ -231,7 +232,7 @@ class Contexts:
         keys = [key for one in chunks for key in store.everywhere(VariantKey(model, "", (), one, border=cache.border))]
         own = [key for key in keys if key.fingerprint == model]
         systems = {self._models.template.system().hash, *(key.system for key in own)}
-        for key in (*pins, *own, *(system_address(model, one, cache.border) for one in systems)):
+        for key in {*pins, *own, *(system_address(model, one, cache.border) for one in systems)}:
             store.pin(key, False, owner=_pinner(cache))
 
     def _drop_everybodys(self, cache: ContextCache, gone: set[str]) -> KvLoss:

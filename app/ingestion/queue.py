@@ -16,6 +16,7 @@ from time import monotonic
 
 from app.errors import Conflict, IngestError
 from app.ingestion import IngestResult
+from app.ingestion.arrivals import Arrivals
 from app.ingestion.job_run import JobRun
 from app.ingestion.leased_run import LEASE_S, LeasedRun
 from app.ingestion.spool import Incoming, Spool
@@ -57,6 +58,7 @@ class IngestQueue:
         self._jobs = library.catalog.jobs
         self.spool = Spool(library.settings.data_dir)
         self.originals = Originals(library)
+        self._arrivals = Arrivals(self._jobs)
         self._changed = threading.Condition()
         self._closing = False
         self._run: LeasedRun | None = None
@@ -85,16 +87,21 @@ class IngestQueue:
     # -- for clients ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def incoming(self, name: str, owner: str = "") -> Iterator[Incoming]:
-        """A file of this name that comes: write it inside the block, and `add` it there, or it is gone.
+    def incoming(self, name: str, owner: str = "", limits: KeyLimits | None = None) -> Iterator[Incoming]:
+        """A file of this name that comes: write it inside the block, and `add` it there, or it is gone. `limits` of the
+        owner bound it while it comes.
 
         Raises IngestError for what is no name, LoadError where no loader reads such files, and QueueFull.
         """
         check_name(name)
         if format_of(Path(name)) is None:
             raise unknown(Path(name))
-        self._check_room(owner)
-        with self.spool.incoming(Path(name).suffix.lower(), self._library.settings.serve_upload_bytes) as file:
+        self._check_room(owner, self.spool.place)
+        most = self._library.settings.serve_upload_bytes
+        with (
+            self._arrivals.one(owner, limits) as check,
+            self.spool.incoming(Path(name).suffix.lower(), most, check) as file,
+        ):
             yield file
 
     def add(
@@ -115,16 +122,16 @@ class IngestQueue:
         jobs = self._jobs.all(owner=None, collection=collection)
         if any(one.kind == "warm" and one.request["border"] == border and one.state in WAITING for one in jobs):
             raise Conflict(f"the KV that {collection.name!r} lacks is being computed, or will be")
-        self._check_room(owner)
+        self._check_room(owner, self.spool.place)
         job = self._jobs.create(collection, {"border": border, "place": self.spool.place}, owner, "warm")
         self._notify()
         return job
 
-    def _check_room(self, owner: str) -> None:
-        """Of this place: nobody here works off what waits elsewhere."""
-        if self._jobs.counts(None, self.spool.place).get("queued", 0) >= MOST_WAITING:
+    def _check_room(self, owner: str, place: str) -> None:
+        """Nobody there works off what waits elsewhere."""
+        if self._jobs.queued(None, place) >= MOST_WAITING:
             raise QueueFull(f"{MOST_WAITING} jobs wait: send this one later")
-        if owner and self._jobs.counts(owner, self.spool.place).get("queued", 0) >= MOST_OF_ONE:
+        if owner and self._jobs.queued(owner, place) >= MOST_OF_ONE:
             raise QueueFull(f"{MOST_OF_ONE} jobs of this key wait: send this one later")
 
     def cancel(self, job_id: str, owner: str | None) -> StoredJob:
@@ -136,7 +143,8 @@ class IngestQueue:
         return job
 
     def retry(self, job_id: str, owner: str | None) -> StoredJob:
-        self._check_room(self._jobs.get(job_id, owner).owner)
+        before = self._jobs.get(job_id, owner)
+        self._check_room(before.owner, before.request["place"])
         job = self._jobs.retry(job_id, owner)
         self._notify()
         return job

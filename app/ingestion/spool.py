@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from filelock import FileLock, Timeout
 
@@ -31,7 +32,8 @@ LOCK = "lock"
 ID = "id"
 _NAME = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}\.[a-z0-9]+")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LOOK = 16 * 1024**2  # bytes after which the room on the disk is looked at again
+_LOOK = 16 * 1024**2  # bytes after which the room on the disk is looked at again, and what its owner may send
+Check: TypeAlias = Callable[[int], None]
 
 
 class UploadTooLong(RagcacheError):
@@ -49,10 +51,10 @@ class SpoolError(RagcacheError):
 class Incoming:
     """A file while it comes. Its name, its hash and its size are those of what was written so far."""
 
-    def __init__(self, name: str, path: Path, most: int):
+    def __init__(self, name: str, path: Path, most: int, check: Check):
         self.name, self.path = name, path
         self.size = 0
-        self._most, self._looked = most, 0
+        self._most, self._check, self._looked = most, check, 0
         self._digest = hashlib.sha256()
         with _kept_here(path):
             self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE), "wb")
@@ -62,16 +64,17 @@ class Incoming:
         return self._digest.hexdigest()
 
     def expect(self, nbytes: int) -> None:
-        """So many more are announced. Raises UploadTooLong and StoreFull."""
+        """So many more are announced. Raises UploadTooLong, StoreFull and what `check` does."""
         if self.size + nbytes > self._most:
             raise UploadTooLong(
                 f"the file has more than the {self._most:,} bytes that RAGCACHE_SERVE_UPLOAD_BYTES allows"
             )
         if free_bytes(self.path.parent) < nbytes + RESERVE:
             raise StoreFull("the disk of the server has no room for this file")
+        self._check(self.size + nbytes)
 
     def write(self, data: bytes) -> None:
-        """Raises UploadTooLong, StoreFull and SpoolError."""
+        """Raises SpoolError and what `expect` does."""
         if self.size + len(data) > self._most or self.size - self._looked >= _LOOK:
             self.expect(len(data))
             self._looked = self.size
@@ -134,14 +137,16 @@ class Spool:
         self._alive.release()
 
     @contextmanager
-    def incoming(self, suffix: str, most: int) -> Iterator[Incoming]:
-        """A new file, which goes at the end of the block unless a job knows it by then (`known`)."""
+    def incoming(self, suffix: str, most: int, check: Check) -> Iterator[Incoming]:
+        """A new file, which goes at the end of the block unless a job knows it by then (`known`). `check` is told how
+        many bytes it will have, and raises where they are too many.
+        """
         name = f"{self.process}/{uuid.uuid4().hex}{suffix}"
         with self._lock:
             self._arriving.add(name)
         file: Incoming | None = None
         try:
-            file = Incoming(name, self.path(name), most)
+            file = Incoming(name, self.path(name), most, check)
             yield file
         finally:
             with self._lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from datetime import date
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from ragcache.errors import ModelError
 # What stands for the texts while the chat template is rendered; no template writes such words itself.
 SYSTEM, PASSAGES, ANSWER = "RAGCACHE-SYSTEM-TEXT", "RAGCACHE-PASSAGES", "RAGCACHE-ANSWER"
 LATER = ("RAGCACHE-ANSWER-1", "RAGCACHE-QUESTION-2", "RAGCACHE-ANSWER-2", "RAGCACHE-QUESTION-3")
+
+# What a template is told that writes today's date: with another one each day no KV behind it would serve the next day.
+DAY = date(2024, 7, 26)
 
 Messages = list[dict[str, str]]
 
@@ -125,9 +129,12 @@ def _cut_rendered(tokenizer: PreTrainedTokenizerBase, messages: Messages, *marks
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, messages: Messages, more: bool = True) -> str:
-    # Of models that would think aloud first: answers come from the passages, soon, and are shown as they come.
     rendered = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=more, enable_thinking=False
+        messages,
+        tokenize=False,
+        add_generation_prompt=more,
+        enable_thinking=False,  # aloud, first: answers come from the passages, soon, and are shown as they come
+        strftime_now=DAY.strftime,
     )
     assert isinstance(rendered, str)
     return rendered

@@ -16,7 +16,7 @@ from app.server.bodies import RequestBody
 from app.server.callers import Asking, Caller
 from app.server.events import sound
 from app.server.problems import RefusedRequest
-from app.server.redaction import redacted_report
+from app.server.redaction import redacted_notes, redacted_report
 from app.server.service import Service, Serving
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
@@ -55,7 +55,9 @@ class ConversationList(BaseModel):
 
 
 class MessageCard(BaseModel):
-    """`id` is None of what is not stored; `support` of questions, and of old answers."""
+    """`id` is None of what is not stored; `support` of questions, and of old answers. `notes` say what a reader of an
+    answer should know of it.
+    """
 
     id: int | None
     role: Literal["user", "assistant", "system"]
@@ -63,6 +65,7 @@ class MessageCard(BaseModel):
     citations: list[dict[str, Any]]
     report: dict[str, Any] | None
     support: list[SupportedSentence] | None = None
+    notes: list[str] = []
     created: int | None
 
 
@@ -185,5 +188,6 @@ def message_card(message: Message) -> MessageCard:
         citations=sound(message.citations),
         report=None if message.report is None else redacted_report(message.report),
         support=None if message.support is None else [SupportedSentence(**one) for one in message.support],
+        notes=redacted_notes(message.notes),
         created=int(message.created.timestamp()),
     )

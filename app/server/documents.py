@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect
 from app.errors import NotFound
 from app.ingestion.spool import Incoming
 from app.library.catalog.records import Collection, Document, State
-from app.library.catalog.serving_records import StoredJob
 from app.library.kv import with_kv
 from app.library.originals import SCHEME
 from app.library.removal import remove_documents
@@ -94,21 +93,26 @@ async def upload(name: str, file: str, request: Request, service: Serving, calle
     """
     caller.check("ingest")
     collection = await in_thread(caller.collection, service.catalog, name)
-    nbytes = declared(request.scope)
-    await in_thread(service.catalog.jobs.check_limits, caller.limits, caller.id, nbytes)
-    with ExitStack() as arriving:
-        incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file, caller.id))
-        await in_thread(incoming.expect, nbytes)
-        job = await _received(request, service, collection, file, incoming, caller)
+    async with service.uploads.one(caller.id, request.receive) as receive:
+        with ExitStack() as arriving:
+            incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file, caller.id, caller.limits))
+            await in_thread(incoming.expect, declared(request.scope))
+            lapsed: list[RefusedRequest] = []
+            arriving.enter_context(service.key_watch.watching(caller.id, lapsed.append))
+            await _receive(Request(request.scope, receive), incoming, lapsed)
+            async with service.changes.one(caller.id, receive):
+                limits = caller.limits
+                job = await in_thread(service.ingests.add, collection, file, incoming, caller.id, limits)
     return card_of(job, collection, caller)
 
 
-async def _received(
-    request: Request, service: Service, collection: Collection, file: str, incoming: Incoming, caller: Caller
-) -> StoredJob:
+async def _receive(request: Request, incoming: Incoming, lapsed: Sequence[RefusedRequest]) -> None:
+    """Unless its key has `lapsed` meanwhile."""
     held = bytearray()
     try:
         async for data in request.stream():
+            if lapsed:
+                raise lapsed[0]
             held += data
             if len(held) >= AT_ONCE:
                 await in_thread(incoming.write, bytes(held))
@@ -116,8 +120,6 @@ async def _received(
     except ClientDisconnect:
         raise RefusedRequest(400, "the client went away before the whole file had come") from None
     await in_thread(incoming.write, bytes(held))
-    async with service.changes.one(caller.id, request.receive):
-        return await in_thread(service.ingests.add, collection, file, incoming, caller.id, caller.limits)
 
 
 @router.get("")

@@ -48,8 +48,7 @@ def questions(name: str, service: Serving, caller: Asking) -> SuggestedQuestions
 
 def _sent(service: Service, caller: Caller, collection: Collection, name: str, text: str) -> StoredJob:
     data = text.encode()
-    service.catalog.jobs.check_limits(caller.limits, caller.id, len(data))
-    with service.ingests.incoming(name, caller.id) as incoming:
+    with service.ingests.incoming(name, caller.id, caller.limits) as incoming:
         incoming.expect(len(data))
         incoming.write(data)
         return service.ingests.add(collection, name, incoming, caller.id, caller.limits)

@@ -18,6 +18,7 @@ from app.server.connections import most_connections
 from app.server.limits import KeyRates, OpenRequests, is_change
 from app.server.problems import RefusedRequest, refusal, unknown_key
 from app.server.service import Service
+from app.server.unread import UnreadAnswers
 from ragcache.errors import RagcacheError
 
 OPEN = ("/health",)  # for whoever watches over the process
@@ -35,6 +36,7 @@ class Gate:
     def __init__(self, app: ASGIApp, *, service: Service):
         self._app, self._service = app, service
         self._rates, self._open = KeyRates(), OpenRequests(most_connections() // 4)
+        self._unread = UnreadAnswers()
         self._keyed = False
         self._looked: float | None = None
         self._checks, self._checking = asyncio.Semaphore(CHECKS), Counter[str]()
@@ -48,6 +50,7 @@ class Gate:
                 request.state.caller = caller = await self._caller(request)
                 self._rates.count(scope, caller.id, caller.limits.requests_per_minute)
                 over.enter_context(self._open.one(caller.id))
+                send = over.enter_context(self._unread.of(caller.id, scope, receive, send))
                 if is_change(scope):
                     receive = await over.enter_async_context(self._service.changes.one(caller.id, receive))
             except RagcacheError as error:

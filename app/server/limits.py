@@ -223,7 +223,7 @@ class _Coming:
         return self._kept.popleft() if self._kept else await self._receive()
 
 
-def declared(scope: Scope) -> int:
+def declared(scope: Scope | Message) -> int:
     """The length that the head tells, which the HTTP parser has checked; 0 where it tells none."""
     return next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
 

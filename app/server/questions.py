@@ -113,7 +113,8 @@ async def follow(
     stored = await in_thread(cards_of, conversation_id, service, caller)
     if not stored:
         raise NotFound(NOTHING_ASKED)
-    last = EndedAnswer(id="", question=_last(stored, "user"), answer=_last(stored, "assistant"), notes=[])
+    said = _last(stored, "assistant")
+    last = EndedAnswer(id="", question=_last(stored, "user"), answer=said, notes=said.notes if said else [])
     return Response(event(last.model_dump(), name="done"), media_type=MEDIA_TYPE)
 
 
@@ -215,6 +216,7 @@ def _comparison(answer: Answer) -> Mapping[str, Any]:
         citations=sound(told["citations"]),
         report=redacted_report(told["report"]),
         support=[SupportedSentence(**one) for one in told["support"]],
+        notes=redacted_notes(answer.notes),
         created=None,
     )
     return _ended(None, card, answer)

@@ -43,7 +43,7 @@ class Service:
         self.settings = settings
         self.pipeline = RagPipeline(settings)
         self.turns = Turns(settings.serve_concurrent, settings.serve_queue)
-        self.changes = ChangesAtOnce()
+        self.changes, self.uploads = ChangesAtOnce(), ChangesAtOnce()
         self.metrics = Metrics(self.pipeline, self.turns, self.tiers)
         self.traces = open_traces()
         self.pipeline.watchers.append(self.watch)

@@ -98,7 +98,7 @@ def _report(answer: Message) -> dict[str, Any]:
 
 
 def _again(one: Message) -> NewMessage:
-    return NewMessage("assistant", one.content, one.citations, one.report, one.support)
+    return NewMessage("assistant", one.content, one.citations, one.report, one.support, one.notes)
 
 
 def _row(what: str, messages: int, seen: Sequence[float]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "9999"
-down_revision = "0011"
+down_revision = "0012"
 branch_labels = depends_on = None
 
 

@@ -184,7 +184,7 @@ def test_a_new_schema_keeps_the_data_and_a_copy_of_the_old_file(database: Databa
     assert backup is not None
     assert backups(database) == [backup]
     with closing(sqlite3.connect(backup)) as copy:
-        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0011",)]
+        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0012",)]
         assert copy.execute("SELECT uid FROM collections").fetchall() == [(collection.uid,)]
 
 

@@ -27,7 +27,7 @@ def question(text: str) -> str:
 def answer(message: Message, number: int) -> str:
     report = message.get("report")
     told = bar(report, message.get("citations") or ()) if report else ""
-    return f'<div class="rc-said">{answered(message, number)}{told}</div>'
+    return f'<div class="rc-said">{answered(message, number)}{_noted(message)}{told}</div>'
 
 
 def under_way(text: str, citations: Sequence[Message], number: int) -> str:
@@ -39,6 +39,12 @@ def under_way(text: str, citations: Sequence[Message], number: int) -> str:
 
 def earlier(hidden: int) -> str:
     return f'<p class="rc-earlier"><button class="rc-quiet" data-rc="{EARLIER}">Show {hidden:,} earlier</button></p>'
+
+
+def _noted(message: Message) -> str:
+    """What a server says that a reader should know of it."""
+    notes = "".join(f"<li>{escape(str(note))}</li>" for note in message.get("notes") or ())
+    return f'<ul class="rc-notes" aria-label="Notes">{notes}</ul>' if notes else ""
 
 
 def _message(message: Message, number: int) -> str:

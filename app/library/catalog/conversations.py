@@ -148,7 +148,7 @@ class Conversations(DatabasePart):
 def _message(row: dict[str, Any]) -> Message:
     support = row["support"]
     lists = {"citations": tuple(row["citations"]), "support": None if support is None else tuple(support)}
-    return Message(**(row | lists))
+    return Message(**(row | lists | {"notes": tuple(row["notes"] or ())}))
 
 
 def _of(owner: str | None) -> ColumnElement[bool]:

@@ -143,7 +143,7 @@ class Database:
         """The same for what is not worth a wait. Raises CatalogError where others write, an ingest half a minute."""
         if self.path is None:
             with self.writing() as connection:  # which waits for nobody but who writes the same row
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{HASTE_S}s'")
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(HASTE_S * 1000)}")  # ms
                 yield connection
             return
         with catalog_failures(self.where), ExitStack() as turn:

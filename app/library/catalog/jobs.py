@@ -87,17 +87,23 @@ class Jobs(DatabasePart):
         with self._database.reading() as connection:
             return [StoredJob(**row._mapping) for row in connection.execute(query)]
 
-    def check_limits(self, limits: KeyLimits, owner: str, nbytes: int) -> None:
-        """Whether one more of so many bytes may come. Raises LimitReached."""
-        with self._database.reading() as connection:
-            _check_limits(connection, limits, owner, nbytes)
+    def check_limits(self, limits: KeyLimits, owner: str, nbytes: int, documents: int = 1) -> None:
+        """Whether so many more, of so many bytes together, may come. Raises LimitReached."""
+        if not limits.sends_all:
+            with self._database.reading() as connection:
+                _check_limits(connection, limits, owner, nbytes, documents)
 
-    def counts(self, owner: str | None, place: str = "") -> dict[JobState, int]:
-        """How many there are in each state that any is in. `place`: see `claim`."""
-        wanted = _of(owner) & (_at(place) if place else true())
-        query = select(JOBS.c.state, func.count()).where(wanted).group_by(JOBS.c.state)
+    def counts(self, owner: str | None) -> dict[JobState, int]:
+        """How many there are in each state that any is in."""
+        query = select(JOBS.c.state, func.count()).where(_of(owner)).group_by(JOBS.c.state)
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
+
+    def queued(self, owner: str | None, place: str) -> int:
+        """How many wait there. `place`: see `claim`."""
+        waiting = (JOBS.c.state == "queued") & _of(owner) & _at(place)
+        with self._database.reading() as connection:
+            return int(connection.scalar(select(func.count()).select_from(JOBS).where(waiting)) or 0)
 
     def waits(self, place: str = "", but: AbstractSet[int] = frozenset()) -> bool:
         """Whether `claim` would find one."""
@@ -205,14 +211,15 @@ class Jobs(DatabasePart):
             return _change(connection, job, {**_FREE, **values, "state": state, "finished": _moment(connection)})
 
 
-def _check_limits(connection: Connection, limits: KeyLimits, owner: str, nbytes: int) -> None:
+def _check_limits(connection: Connection, limits: KeyLimits, owner: str, nbytes: int, documents: int = 1) -> None:
     """Those that have failed count too: their files are kept, so that they can be tried again."""
-    if limits.documents is None and limits.nbytes is None:
+    if limits.sends_all:
         return
     sent = select(JOBS.c.request).where(_of(owner), JOBS.c.kind == "ingest")
     sizes = [int(one.get("size", 0)) for one in connection.scalars(sent)]
-    if limits.documents is not None and len(sizes) >= limits.documents:
-        raise LimitReached(f"this key has sent {len(sizes)} documents, and may send {limits.documents}")
+    beside = f" and sends {documents - 1}" if documents > 1 else ""
+    if limits.documents is not None and len(sizes) + documents > limits.documents:
+        raise LimitReached(f"this key has sent {len(sizes)} documents{beside}, and may send {limits.documents}")
     if limits.nbytes is not None and sum(sizes) + nbytes > limits.nbytes:
         raise LimitReached(f"this key has sent {sum(sizes):,} bytes, and may send {limits.nbytes:,}")
 

@@ -190,6 +190,7 @@ class NewMessage:
     citations: tuple[Mapping[str, Any], ...] = ()
     report: Mapping[str, Any] | None = None
     support: tuple[Mapping[str, Any], ...] | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,7 @@ class Message:
     report: Mapping[str, Any] | None
     created: datetime
     support: tuple[Mapping[str, Any], ...] | None = None  # of its sentences; of old answers nobody knows it
+    notes: tuple[str, ...] = ()  # what a reader should know of it
 
 
 @dataclass(frozen=True)

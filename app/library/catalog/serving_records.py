@@ -22,6 +22,11 @@ class KeyLimits:
     documents: int | None = None
     nbytes: int | None = None  # of documents
 
+    @property
+    def sends_all(self) -> bool:
+        """Whatever there is to send."""
+        return self.documents is None and self.nbytes is None
+
 
 @dataclass(frozen=True)
 class Key:

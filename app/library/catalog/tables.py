@@ -283,8 +283,8 @@ MESSAGES = _numbered(
     _maybe("report", Json),
     _value("created", Moment, default=now),
     _maybe("support", Json),
+    _maybe("notes", Json),
 )
-
 
 INGEST_RUNS = _numbered(
     "ingest_runs",

@@ -9,7 +9,7 @@ from itertools import cycle
 import pytest
 
 from app import RagPipeline
-from app.answering.stream import REPEATED
+from app.answering.stream import CUT_OFF, REPEATED
 from app.prompt import PromptTemplate
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
@@ -71,7 +71,7 @@ def test_a_conversation_keeps_it(pipeline: RagPipeline) -> None:
 @pytest.mark.usefixtures("loop")
 def test_an_answer_that_ends_before_is_none(pipeline: RagPipeline) -> None:
     answer = pipeline.ask(QUESTION, max_tokens=FEWEST_TOKENS - 1)
-    assert answer.notes == ()
+    assert answer.notes == (CUT_OFF,)
     assert answer.report.answer_tokens == FEWEST_TOKENS - 1
 
 

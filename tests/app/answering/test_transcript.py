@@ -75,6 +75,12 @@ def test_what_was_said_is_no_markup(text: str) -> None:
     assert words(told).count(plain) == 4
 
 
+def test_notes_stand_behind_an_answer() -> None:
+    told = markdown_of(CONVERSATION, "c", [replace(message("assistant", "Yes"), notes=("# cut *off*",))])
+    assert told.endswith("> Yes\n\nNote: \\# cut \\*off\\*\n")
+    assert kinds(told) <= OURS
+
+
 def test_lines_stay_lines() -> None:
     told = markdown_of(CONVERSATION, "c", [message("assistant", "one\n  two\n\nthree")])
     assert told.endswith("> one\\\n> \u00a0\u00a0two\n> \n> three\n")

@@ -128,6 +128,25 @@ def test_what_waits_elsewhere_takes_no_room_here(
         pass
 
 
+def test_a_retry_takes_the_room_of_its_own_place(
+    queues: Queues, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through whatever machine it is asked for."""
+    monkeypatch.setattr("app.ingestion.queue.MOST_OF_ONE", 1)
+    jobs = library.catalog.jobs
+    again = jobs.create(collection, ELSEWHERE, "a")
+    jobs.cancel(again.id, "a")
+    here = queues()
+    here.spool.open()
+    with here.incoming("a.txt", "a") as file:
+        here.add(collection, "a.txt", file, "a")
+    assert here.retry(again.id, "a").state == "queued", "nothing waits there"
+    jobs.cancel(again.id, "a")
+    jobs.create(collection, ELSEWHERE, "a")
+    with pytest.raises(QueueFull, match="of this key"):
+        here.retry(again.id, "a")
+
+
 def test_what_does_not_arrive_is_not_kept(queue: IngestQueue, library: Library, collection: Collection) -> None:
     with pytest.raises(RuntimeError), queue.incoming("harbour.txt") as file:
         file.write(TEXT)

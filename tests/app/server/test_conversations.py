@@ -118,7 +118,9 @@ def test_a_conversation_is_kept_as_markdown(client: httpx2.Client, catalog: Cata
 def test_what_is_no_text_is_told_as_text(client: httpx2.Client, catalog: Catalog) -> None:
     """As names of files on a disk may be."""
     conversation = catalog.conversations.create(catalog.collections.get("default"), "a\udc80b")
-    said = NewMessage("assistant", "c\ud800d", ({"source": "/docs/e\udcfff.md"},), {"incidents": ["\udc80"]})
+    said = NewMessage(
+        "assistant", "c\ud800d", ({"source": "/docs/e\udcfff.md"},), {"incidents": ["\udc80"]}, notes=("at /srv/x",)
+    )
     catalog.conversations.add(conversation.id, [NewMessage("user", "q"), said])
     path = f"/v1/conversations/{conversation.id}"
     assert client.get(path).json()["title"] == "a?b"
@@ -128,7 +130,9 @@ def test_what_is_no_text_is_told_as_text(client: httpx2.Client, catalog: Catalog
         [{"source": "/docs/e?f.md"}],
         {"incidents": ["?"]},
     )
-    assert '"c?d"' in client.get(f"{path}/answer").text
+    assert told["notes"] == ["at …"], "and where a server keeps things is nobody's business"
+    assert '"c?d"' in (last := client.get(f"{path}/answer").text)
+    assert last.count("at \\u2026") == 2, "of the message, and of the answer's end"
 
 
 def test_words_are_looked_for_in_titles_and_messages(client: httpx2.Client, catalog: Catalog) -> None:

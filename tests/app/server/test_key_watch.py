@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
+from time import monotonic, sleep
 from typing import Any
 
 import httpx2
@@ -244,3 +245,25 @@ def test_a_document_that_comes_on_when_its_key_is_revoked_makes_no_job(keyed: Ke
     assert (refused.status_code, refused.json()["error"]["message"]) == (401, REFUSED)
     assert refused.json()["error"]["code"] == "invalid_api_key" and "WWW-Authenticate" in refused.headers
     assert keyed.catalog.jobs.all(owner=key_id) == []
+
+
+def test_a_document_comes_no_further_when_its_key_is_revoked(keyed: Keyed) -> None:
+    """However much of it is still to come."""
+    key_id, headers = keyed.key("ingest")
+    collection = keyed.catalog.collections.all()[0].name
+    uploads = keyed.service.settings.data_dir / FOLDER
+    ends, sent = monotonic() + ENDS_S, 0
+
+    def body() -> Iterator[bytes]:
+        nonlocal sent
+        yield b"The bakery"
+        wait_until(lambda: [*uploads.glob("*/*.txt")], ENDS_S)
+        keyed.catalog.keys.revoke(key_id)
+        while [*uploads.glob("*/*.txt")] and monotonic() < ends:
+            sent += 1
+            yield b" opens at six."
+            sleep(0.01)
+
+    refused = keyed.client.put(f"/v1/collections/{collection}/documents/b.txt", content=body(), headers=headers)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (401, REFUSED)
+    assert monotonic() < ends and sent, "it did not come to its end first"

@@ -12,13 +12,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import RagPipeline, Settings
+from app.answering.stream import CUT_OFF
 from tests.app.filling import fill
 from tests.app.server.event_streams import asked
 from tests.app.server.serving import served
 from tests.tiny_folder import write_tiny_folder
 from ui import access
-from ui.chat import talk, turn
+from ui.chat import history, talk, turn
 from ui.chat.history import SHOWN
+from ui.markup import escape
 from ui.settings import CHOSEN
 
 PATIENCE_S = 60.0
@@ -126,6 +128,11 @@ def test_a_question_begins_a_conversation_and_follow_ups_go_on_with_it(page: App
 def test_a_suggestion_is_asked(page: AppTest) -> None:
     page.run()
     assert questions(act(page, "chat-ask", SECOND)) == [SECOND]
+
+
+def test_what_a_reader_should_know_of_an_answer_stands_below_it(page: AppTest, talked: str) -> None:
+    assert f"<li>{escape(CUT_OFF)}</li>" in opened(page, talked)
+    assert 'class="rc-notes"' not in history.answer({"content": "It was.", "role": "assistant"}, 1)
 
 
 def test_texts_do_nothing_but_stand_there(page: AppTest, client: httpx2.Client, talked: str) -> None:

@@ -18,7 +18,7 @@ def test_a_conversation_keeps_its_messages_in_order(catalog: Catalog, collection
     assert catalog.conversations.messages(conversation.id) == []
     question = NewMessage("user", "Wann?\0")
     said = {"start": 0, "end": 5, "citation": 0, "share": 0.9}
-    answer = NewMessage("assistant", "Um 7.", ({"file": "a.pdf", "page": 3},), {"ttft_ms": 12.5}, (said,))
+    answer = NewMessage("assistant", "Um 7.", ({"file": "a.pdf", "page": 3},), {"ttft_ms": 12.5}, (said,), ("cut off",))
     written = catalog.conversations.add(conversation.id, [question, answer])
     written += catalog.conversations.add(conversation.id, [NewMessage("user", "Und zurück?")])
     found = catalog.conversations.messages(conversation.id)
@@ -26,7 +26,7 @@ def test_a_conversation_keeps_its_messages_in_order(catalog: Catalog, collection
     assert [message.content for message in found] == ["Wann?\0", "Um 7.", "Und zurück?"]
     assert (found[1].role, found[1].citations, found[1].report) == ("assistant", answer.citations, answer.report)
     assert (found[0].citations, found[0].report, found[0].support) == ((), None, None)
-    assert found[1].support == (said,)
+    assert (found[1].support, found[1].notes, found[0].notes) == ((said,), ("cut off",), ())
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 9])
