@@ -18,9 +18,9 @@ _TOLD = "this key has answers of {} MiB that it has not read yet: read them firs
 
 
 class UnreadAnswers:
-    """A web server takes a whole body at once, and is done with its request whenever the client reads it. Given to it in
-    pieces, each when the one before has been taken, a body keeps its request open, and with it its place among those
-    that its key may have. How much of one key waits to be read is bounded: what comes then is refused.
+    """A web server takes a whole body at once, and is done with its request whenever the client reads it. Given to it
+    in pieces, each when the one before has been taken, a body keeps its request open, and with it its place among
+    those that its key may have. How much of one key waits to be read is bounded: what comes then is refused.
     """
 
     def __init__(self, most: int = MOST):

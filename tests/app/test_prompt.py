@@ -162,8 +162,8 @@ def test_the_end_of_a_turn_has_no_role_of_its_own(
 ) -> None:
     tokenizer.add_tokens([AddedToken("<end_of_turn>", special=special), AddedToken("\n\n", normalized=False)])
     assert isinstance(tokenizer.chat_template, str)
-    ended = f"+ '{before}<end_of_turn>\\n\\n'"
-    tokenizer.chat_template = tokenizer.chat_template.replace("+ '<|im_end|>' + '\\n'", ended)
+    tokenizer.chat_template = tokenizer.chat_template.replace("'<|im_end|>'", f"'{before}<end_of_turn>\n\n'")
+    assert "<end_of_turn>" in tokenizer.chat_template
     wanted = {tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<end_of_turn>")}
     assert PromptTemplate(tokenizer, SYSTEM).stop == wanted
 

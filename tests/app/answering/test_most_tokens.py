@@ -1,4 +1,4 @@
-"""An answer that came to its most tokens says that it was cut off, wherever it is read; one that ends by itself does not."""
+"""An answer that came to its most tokens says that it was cut off; one that ends by itself does not."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.answering.answerer import STOPPED
+from app.answering.stream import CUT_OFF
 from tests.app.server.event_streams import Told, asked, text_of
 from tests.app.server.serving import served
 
@@ -88,7 +89,7 @@ def test_an_answer_goes_on_when_its_client_goes_away(client: httpx2.Client, conv
         seen = [next(events) for _ in range(left_at)]
     rest = follow(client, conversation, seen[-1].mark)
     assert rest[-1].data["answer"]["content"] == text_of([*seen, *rest])
-    assert rest[-1].data["notes"] == []
+    assert rest[-1].data["notes"] == [CUT_OFF], "and nobody stopped it"
     assert [seen, rest] == [(whole := follow(client, conversation))[:left_at], whole[left_at:]]
 
 
