@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -63,7 +65,7 @@ class Service:
         self.pages = Pages(library)
         # A daemon: whoever asks twice that the process ends does not wait for it.
         self._loading = threading.Thread(target=self._load, name="ragcache-load", daemon=True)
-        self._loaded = threading.Event()
+        self._loaded, self._came = threading.Event(), Future[None]()
         self._failure: str | None = None
 
     @property
@@ -89,6 +91,12 @@ class Service:
         else:
             self._loaded.set()
             self._sweeper.start()
+        finally:
+            self._came.set_result(None)
+
+    async def come(self) -> None:
+        """When the models are loaded, or cannot be. Who needs them waits here, and not on a thread that others need."""
+        await asyncio.shield(asyncio.wrap_future(self._came))
 
     def watch(self, stream: AnswerStream) -> None:
         """An answer that starts is counted, traced, and written to the log as far as the settings want it. Those of the

@@ -87,6 +87,7 @@ class Naming:
 async def chat_completions(request: Request, body: ChatRequest, service: Serving, caller: Asking) -> Response:
     """OpenAI's, of the model alone, or of a collection: `model` is then NAME@COLLECTION."""
     caller.check("read")
+    await unless_gone(request, service.come())
     starts, cites = await in_thread(chat_starts, service, caller, body)
     naming, names = Naming.new("chatcmpl", body.model), TokenNames(service.bytes_of)
     turns = await service.turns.all_of(caller, request, len(starts))
@@ -101,6 +102,7 @@ async def chat_completions(request: Request, body: ChatRequest, service: Serving
 async def completions(request: Request, body: CompletionRequest, service: Serving, caller: Asking) -> Response:
     """OpenAI's: what a text goes on with."""
     caller.check("read")
+    await unless_gone(request, service.come())
     starts = await in_thread(completion_starts, service, caller, body)
     naming, names = Naming.new("cmpl", body.model), TokenNames(service.bytes_of)
     turns = await service.turns.all_of(caller, request, len(starts))
