@@ -16,7 +16,7 @@ from time import monotonic
 
 from app.errors import Conflict, IngestError
 from app.ingestion import IngestResult
-from app.ingestion.arrivals import Arrivals
+from app.ingestion.coming import ComingFiles
 from app.ingestion.job_run import JobRun
 from app.ingestion.leased_run import LEASE_S, LeasedRun
 from app.ingestion.spool import Incoming, Spool
@@ -58,7 +58,7 @@ class IngestQueue:
         self._jobs = library.catalog.jobs
         self.spool = Spool(library.settings.data_dir)
         self.originals = Originals(library)
-        self._arrivals = Arrivals(self._jobs)
+        self._coming = ComingFiles(self._jobs)
         self._changed = threading.Condition()
         self._closing = False
         self._run: LeasedRun | None = None
@@ -99,7 +99,7 @@ class IngestQueue:
         self._check_room(owner, self.spool.place)
         most = self._library.settings.serve_upload_bytes
         with (
-            self._arrivals.one(owner, limits) as check,
+            self._coming.one(owner, limits) as check,
             self.spool.incoming(Path(name).suffix.lower(), most, check) as file,
         ):
             yield file

@@ -11,7 +11,7 @@ from app.library.catalog.jobs import Jobs
 from app.library.catalog.serving_records import KeyLimits
 
 
-class Arrivals:
+class ComingFiles:
     """Threads share it. Each file counts with those that began before it, so that no later one ends it."""
 
     def __init__(self, jobs: Jobs):
