@@ -43,8 +43,8 @@ def earlier(hidden: int) -> str:
 
 def _noted(message: Message) -> str:
     """What a server says that a reader should know of it."""
-    notes = "".join(f"<li>{escape(str(note))}</li>" for note in message.get("notes") or ())
-    return f'<ul class="rc-notes" aria-label="Notes">{notes}</ul>' if notes else ""
+    notes = "".join(f"<p>{escape(str(note))}</p>" for note in message.get("notes") or ())
+    return f'<div class="rc-notes" role="note">{notes}</div>' if notes else ""
 
 
 def _message(message: Message, number: int) -> str:

@@ -131,7 +131,7 @@ def test_a_suggestion_is_asked(page: AppTest) -> None:
 
 
 def test_what_a_reader_should_know_of_an_answer_stands_below_it(page: AppTest, talked: str) -> None:
-    assert f"<li>{escape(CUT_OFF)}</li>" in opened(page, talked)
+    assert f"<p>{escape(CUT_OFF)}</p>" in opened(page, talked)
     assert 'class="rc-notes"' not in history.answer({"content": "It was.", "role": "assistant"}, 1)
 
 
