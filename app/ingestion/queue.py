@@ -116,11 +116,12 @@ class IngestQueue:
         return job
 
     def warm(self, collection: Collection, border: str, owner: str) -> StoredJob:
-        """The KV that it lacks is to be computed, within that border. Raises Conflict where that is to be done already,
-        by whomever, and QueueFull.
+        """The KV that it lacks is to be computed, within that border. Raises Conflict where that is to be done here
+        already, by whomever, and QueueFull. Another machine computes it for itself.
         """
-        jobs = self._jobs.all(owner=None, collection=collection)
-        if any(one.kind == "warm" and one.request["border"] == border and one.state in WAITING for one in jobs):
+        wanted = (border, self.spool.place)
+        jobs = self._jobs.all(owner=None, collection=collection, kind="warm")
+        if any((one.request["border"], one.request.get("place")) == wanted for one in jobs if one.state in WAITING):
             raise Conflict(f"the KV that {collection.name!r} lacks is being computed, or will be")
         self._check_room(owner, self.spool.place)
         job = self._jobs.create(collection, {"border": border, "place": self.spool.place}, owner, "warm")
