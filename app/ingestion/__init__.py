@@ -64,6 +64,7 @@ class Failure:
 
     source: str
     reason: str
+    lasting: bool = field(default=False, compare=False)  # until the file changes, however often it is tried
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ class Ingest:
                     writer.add(file, outcome)
                 case Same():
                     writer.touch(file, outcome.stamp)
-                case Unread(stamp=stamp) if stamp is not None:
+                case Unread(stamp=stamp) if stamp is not None and not file.keeps_older(to_blame=True):
                     writer.fail(file, stamp, outcome.reason)
             if not isinstance(outcome, ReadFile):
                 self._room.came(file)
@@ -263,8 +263,9 @@ class Ingest:
                     case Same():
                         self._tally.skipped += 1
                     case Unread():
-                        stays = "; its older version stays" if file.is_ready and outcome.stamp is None else ""
-                        self._tally.failed.append(Failure(file.source, outcome.reason + stays))
+                        to_blame = outcome.stamp is not None
+                        stays = "; its older version stays" if file.keeps_older(to_blame) else ""
+                        self._tally.failed.append(Failure(file.source, outcome.reason + stays, lasting=to_blame))
                 yield file, outcome
                 files, nbytes = files + 1, nbytes + file.size
                 self._reached = IngestProgress(files, len(survey.pending), nbytes, of_nbytes, len(self._tally.failed))

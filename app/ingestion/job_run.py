@@ -85,7 +85,11 @@ class JobRun(LeasedRun):
     def _finished(self, result: IngestResult | None) -> IngestResult | None:
         assert result is not None
         if result.failed:
-            self._jobs.fail(self.job, f"{printable(Path(self._name))} {result.failed[0].reason}")
+            failure = result.failed[0]
+            final = {"final": True} if failure.lasting else {}
+            told = f"{printable(Path(self._name))} {failure.reason}"
+            if self._jobs.fail(self.job, told, self._numbers(result) | final) and final:
+                self._spool.drop(self.job.request["file"])
             return None
         document = self._library.catalog.documents.find(self._collection(), self._source)
         told = [f"{printable(Path(self._name))}: a newer upload of this name is in"] if self._outdated else result.notes

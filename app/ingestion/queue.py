@@ -29,6 +29,7 @@ from app.library.catalog.tables import now
 from app.library.folder_claim import claim
 from app.library.originals import Originals
 from app.loaders import format_of, unknown
+from app.loaders.base import sendable_bytes
 from app.loaders.encodings import REPLACED
 from app.models import Models
 from app.models.cores import release_helpers
@@ -97,7 +98,7 @@ class IngestQueue:
         if format_of(Path(name)) is None:
             raise unknown(Path(name))
         self._check_room(owner, self.spool.place)
-        most = self._library.settings.serve_upload_bytes
+        most = sendable_bytes(self._library.settings.serve_upload_bytes)
         with (
             self._arrivals.one(owner, limits) as check,
             self.spool.incoming(Path(name).suffix.lower(), most, check) as file,
@@ -169,7 +170,8 @@ class IngestQueue:
     def _files(self) -> set[str]:
         """Of jobs that run or can be tried again."""
         jobs = self._jobs.all(owner=None)
-        return {str(job.request["file"]) for job in jobs if job.kind == "ingest" and job.state != "done"}
+        wanted = (job for job in jobs if job.state != "done" and not job.progress.get("final"))
+        return {str(job.request["file"]) for job in wanted if job.kind == "ingest"}
 
     def _notify(self) -> None:
         with self._changed:

@@ -120,6 +120,8 @@ async def _receive(request: Request, incoming: Incoming, lapsed: Sequence[Refuse
     except ClientDisconnect:
         raise RefusedRequest(400, "the client went away before the whole file had come") from None
     await in_thread(incoming.write, bytes(held))
+    if not incoming.size:
+        raise RefusedRequest(400, "the file is empty (0 bytes): there is nothing to ingest")
 
 
 @router.get("")

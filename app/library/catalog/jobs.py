@@ -161,8 +161,9 @@ class Jobs(DatabasePart):
     def finish(self, job: StoredJob, progress: Mapping[str, Any] | None = None) -> bool:
         return self._end(job, "done", {} if progress is None else {"progress": dict(progress)})
 
-    def fail(self, job: StoredJob, error: str) -> bool:
-        return self._end(job, "failed", {"error": error})
+    def fail(self, job: StoredJob, error: str, progress: Mapping[str, Any] | None = None) -> bool:
+        """`progress`: as of `finish`; `final` in it says that the job would fail alike however often it is tried."""
+        return self._end(job, "failed", {"error": error} | ({} if progress is None else {"progress": dict(progress)}))
 
     def stop(self, job: StoredJob) -> bool:
         """Its worker has heard that it is cancelled."""
@@ -192,11 +193,14 @@ class Jobs(DatabasePart):
             return _job(connection, job_id, owner)
 
     def retry(self, job_id: str, owner: str | None) -> StoredJob:
-        """One that has failed or was cancelled starts anew, behind those that wait. Raises Conflict for others."""
+        """One that has failed or was cancelled starts anew, behind those that wait. Raises Conflict for others, and
+        for what is `final`."""
         with self._database.writing() as connection:
             job = _job(connection, job_id, owner, hold=True)
             if job.state not in ("failed", "cancelled"):
                 raise Conflict(f"job {job_id!r} is {job.state}: one that failed or was cancelled can be tried again")
+            if job.progress.get("final"):
+                raise Conflict(f"job {job_id!r} would fail alike, and its file is not kept: mend it and send it again")
             anew = StoredJob(job.id, job.kind, job.collection_id, job.owner, "queued", job.request, _moment(connection))
             # When it was begun last stays: its owner has had a turn then.
             _set(connection, job_id, {name: value for name, value in vars(anew).items() if name != "started"})

@@ -117,8 +117,14 @@ def test_what_cannot_be_read_says_why(client: httpx2.Client, settings: Settings)
     assert job["error"].startswith("broken.pdf")
     assert client.get("/health").status_code == 200
     tried = client.post(f"/v1/jobs/{job['id']}/retry")
-    assert tried.status_code == 200
-    wait_until(lambda: client.get(f"/v1/jobs/{job['id']}").json()["state"] == "failed", PATIENCE_S)
+    assert (job["progress"]["final"], tried.status_code) == (True, 409)
+    assert "send it again" in tried.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", iter([b"", b""])])
+def test_a_file_without_a_byte_is_refused(client: httpx2.Client, body: bytes | Iterator[bytes]) -> None:
+    found = client.put("/v1/collections/shelf/documents/empty.txt", content=body)
+    assert (found.status_code, "0 bytes" in found.json()["error"]["message"]) == (400, True)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
