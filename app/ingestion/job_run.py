@@ -92,8 +92,9 @@ class JobRun(LeasedRun):
                 self._spool.drop(self.job.request["file"])
             return None
         document = self._library.catalog.documents.find(self._collection(), self._source)
-        told = [f"{printable(Path(self._name))}: a newer upload of this name is in"] if self._outdated else result.notes
-        notes = {"notes": list(told)} if told else {}
+        newer = (f"{printable(Path(self._name))}: a newer upload of this name is in",)
+        noted = newer if self._outdated else result.notes
+        notes = {"notes": list(noted)} if noted else {}
         done = {"document": document.id if document else None, "outcome": self._outcome(result), **notes}
         if not self._jobs.finish(self.job, self._numbers(result) | {"files": 1, **done}):
             return None

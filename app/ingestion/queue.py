@@ -41,6 +41,7 @@ MOST_WAITING, MOST_OF_ONE = 1000, 250  # jobs of all, and of one key, so that th
 POLL_S = 2.0  # for jobs that other processes have made or left
 SWEEP_S = 3600.0
 CLOSING_S = 60.0
+PAUSE_S = 30.0  # behind a fault of the machine, such as a full disk: the next jobs would meet it too
 ALONE_S = 5.0  # a collection that others work on is left, where other jobs wait
 log = logging.getLogger(__name__)
 
@@ -211,6 +212,9 @@ class IngestQueue:
             with self._changed:
                 self._run = None
             release_helpers()
+        if run.met_fault:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, PAUSE_S)
 
     def _run_of(self, job: StoredJob) -> LeasedRun:
         if job.kind == "warm":

@@ -25,7 +25,7 @@ from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.serving_tables import JOBS
 from app.library.catalog.tables import now
 
-ATTEMPTS = 3  # of a job whose processes end under it
+ATTEMPTS = 3  # of a job whose processes end under it, or which meets faults of the machine
 _COLUMNS = [JOBS.c[name] for name in StoredJob.__dataclass_fields__]
 _FREE: dict[str, Any] = {"lease": None, "leased_until": None}
 
@@ -145,7 +145,7 @@ class Jobs(DatabasePart):
                 return None
             lease = {"lease": uuid.uuid4().hex, "leased_until": moment + timedelta(seconds=lease_s)}
             claimed = {"state": "running", "attempts": JOBS.c.attempts + 1, "process": process, "started": moment}
-            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(claimed | lease))
+            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(claimed | lease | {"error": None}))
             return _job(connection, job_id, None)
 
     def renew(self, job: StoredJob, lease_s: float) -> StoredJob | None:
@@ -174,6 +174,11 @@ class Jobs(DatabasePart):
         values = _FREE | {"state": "queued", "attempts": JOBS.c.attempts - 1}
         with self._database.writing() as connection:
             return _change(connection, job, values)
+
+    def put_back(self, job: StoredJob, error: str) -> bool:
+        """Another may try it again: what it met may pass. This was an attempt."""
+        with self._database.writing() as connection:
+            return _change(connection, job, _FREE | {"state": "queued", "error": error})
 
     def abandon(self, process: str) -> int:
         """It has ended, as whoever calls this knows: others may have its jobs before their leases run out."""
