@@ -76,8 +76,7 @@ class SentFiles:
         way = told["outcome"]
         if way in ("added", "replaced", "unchanged"):
             setattr(self._tally, way, getattr(self._tally, way) + 1)
-        for note in told["notes"]:
-            self._tally.note(str(note))
+        self._tally.of_files.add(map(str, told["notes"]))
 
     def _fail(self, path: Path, reason: str) -> None:
         self._tally.failed.append(Failure(str(path), reason))

@@ -258,6 +258,8 @@ class Ingest:
             for file, outcome in outcomes:
                 self._check_stopped()  # before what was cut off is told as a file that cannot be read
                 match outcome:
+                    case ReadFile():
+                        self._tally.of_files.add(outcome.notes)
                     case Same() if file.is_ready:
                         self._tally.unchanged += 1
                     case Same():

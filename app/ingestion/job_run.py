@@ -93,7 +93,7 @@ class JobRun(LeasedRun):
             return None
         document = self._library.catalog.documents.find(self._collection(), self._source)
         newer = (f"{printable(Path(self._name))}: a newer upload of this name is in",)
-        noted = newer if self._outdated else result.notes
+        noted = newer if self._outdated else [one.removeprefix(SCHEME) for one in result.notes]
         notes = {"notes": list(noted)} if noted else {}
         done = {"document": document.id if document else None, "outcome": self._outcome(result), **notes}
         if not self._jobs.finish(self.job, self._numbers(result) | {"files": 1, **done}):
