@@ -13,9 +13,9 @@ from app.ingestion.leased_run import LeasedRun
 from app.ingestion.spool import Spool
 from app.ingestion.stages import FileStages
 from app.library import Library
-from app.library.catalog.records import Collection
+from app.library.catalog.records import Collection, Document
 from app.library.catalog.serving_records import StoredJob
-from app.library.originals import SCHEME, Originals, is_kept
+from app.library.originals import SCHEME, Originals, is_kept, sources_of
 from app.models import Models
 
 _TOLD = ("chunks", "tokens", "kv_variants", "kv_bytes")
@@ -50,9 +50,9 @@ class JobRun(LeasedRun):
                 self._ingest = ingest
                 if self._stopping.is_set():
                     ingest.stop()
-            before = self._library.catalog.documents.find(collection, self._source)
+            source, before = self._found(collection)
             try:
-                result = ingest.run_named({path: self._source}, self._is_outdated)
+                result = ingest.run_named({path: source}, self._is_outdated)
             except CollectionBusy:
                 self._wait()
                 continue
@@ -68,7 +68,7 @@ class JobRun(LeasedRun):
         """Whether what came later under its name is in, though perhaps that job has not written its end yet. Turns are
         by keys, and files may have waited on another machine.
         """
-        document = self._library.catalog.documents.find(collection, self._source)
+        _, document = self._found(collection)
         if document is not None and document.state == "ready":
             held = document.content_hash
             newer = self._jobs.newer(self.job)
@@ -91,7 +91,7 @@ class JobRun(LeasedRun):
             if self._jobs.fail(self.job, told, self._numbers(result) | final) and final:
                 self._spool.drop(self.job.request["file"])
             return None
-        document = self._library.catalog.documents.find(self._collection(), self._source)
+        _, document = self._found(self._collection())
         newer = (f"{printable(Path(self._name))}: a newer upload of this name is in",)
         noted = newer if self._outdated else [one.removeprefix(SCHEME) for one in result.notes]
         notes = {"notes": list(noted)} if noted else {}
@@ -110,9 +110,11 @@ class JobRun(LeasedRun):
     def _name(self) -> str:
         return str(self.job.request["name"])
 
-    @property
-    def _source(self) -> str:
-        return SCHEME + self._name
+    def _found(self, collection: Collection) -> tuple[str, Document | None]:
+        """What its document is called or will be, and that document."""
+        sources = sources_of(self._name)
+        documents = ((one, self._library.catalog.documents.find(collection, one)) for one in sources)
+        return next((one for one in documents if one[1] is not None), (sources[0], None))
 
     def _progress(self, reached: IngestProgress) -> None:
         self._reached = reached

@@ -27,7 +27,7 @@ from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.folder_claim import claim
-from app.library.originals import Originals
+from app.library.originals import Originals, composed
 from app.loaders import format_of, unknown
 from app.loaders.base import sendable_bytes
 from app.loaders.encodings import REPLACED
@@ -95,6 +95,7 @@ class IngestQueue:
 
         Raises IngestError for what is no name, LoadError where no loader reads such files, and QueueFull.
         """
+        name = composed(name)
         check_name(name)
         if format_of(Path(name)) is None:
             raise unknown(Path(name))
@@ -111,7 +112,8 @@ class IngestQueue:
     ) -> StoredJob:
         """The file is on the disk, and the job in the catalog, when this returns. Raises LimitReached."""
         file.finish()
-        request = {"name": name, "file": file.name, "sha256": file.sha256, "size": file.size, "place": self.spool.place}
+        request = {"name": composed(name), "file": file.name, "sha256": file.sha256, "size": file.size}
+        request |= {"place": self.spool.place}
         job = self._jobs.create(collection, request, owner, limits=limits)
         self.spool.known(file)
         self._notify()

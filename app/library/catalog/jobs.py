@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unicodedata import normalize
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from app.errors import Conflict, LimitReached, NotFound
 from app.job_states import ENDED, JobKind, JobState
@@ -92,10 +93,11 @@ class Jobs(DatabasePart):
 
     def newer(self, job: StoredJob) -> list[StoredJob]:
         """Those of files that came later than its own, under the same name into the same collection."""
-        own = JOBS.c.collection_id == job.collection_id, JOBS.c.kind == job.kind, named(job.request["name"])
+        name, *forms = job.request["name"], *(normalize(form, job.request["name"]) for form in ("NFC", "NFD"))
+        own = JOBS.c.collection_id == job.collection_id, JOBS.c.kind == job.kind, or_(*map(named, {name, *forms}))
         with self._database.reading() as connection:
             found = [StoredJob(**row._mapping) for row in connection.execute(select(*_COLUMNS).where(*own))]
-        return [one for one in found if one.came > job.came and one.request.get("name") == job.request["name"]]
+        return [one for one in found if one.came > job.came and one.request.get("name") in {name, *forms}]
 
     def check_limits(self, limits: KeyLimits, owner: str, nbytes: int, documents: int = 1) -> None:
         """Whether so many more, of so many bytes together, may come. Raises LimitReached."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -85,6 +86,15 @@ def test_documents_come_in_pages_and_by_name(client: httpx2.Client) -> None:
     assert client.get(place, params={"name": "a & b.txt"}).json()["data"] == whole["data"][1:2]
     for none in ({"name": "nope.txt"}, {"name": "b.txt", "state": "failed"}):
         assert client.get(place, params=none).json() == {"object": "list", "data": [], "has_more": False}
+
+
+def test_a_name_is_found_in_either_form_of_its_letters(client: httpx2.Client) -> None:
+    forms = [unicodedata.normalize(form, "Café.txt") for form in ("NFC", "NFD")]
+    job = sent(client, quote(forms[1]), "It has an accent.")
+    assert job["name"] == forms[0]
+    for name in forms:
+        (one,) = client.get("/v1/collections/shelf/documents", params={"name": name}).json()["data"]
+        assert (one["id"], one["name"]) == (job["progress"]["document"], forms[0])
 
 
 def test_the_same_name_is_a_new_version(client: httpx2.Client) -> None:
