@@ -49,6 +49,12 @@ class IngestError(RagcacheError):
     status = 400
 
 
+class DiskShort(IngestError):
+    """The disk has no room for the next document."""
+
+    status = 507
+
+
 class IngestStopped(RagcacheError):
     """Somebody has told the ingest to end. What is in stays, and the next one goes on there."""
 

@@ -158,7 +158,7 @@ class Settings(BaseSettings):
     serve_concurrent: int = Field(default=16, ge=1)
     serve_queue: int = Field(default=64, ge=0)
     serve_body_bytes: Bytes = 8 * 1024**2
-    serve_upload_bytes: Bytes = 512 * 1024**2
+    serve_upload_bytes: Bytes = 200 * 1024**2
     serve_origins: str = ""
     serve_grace_s: float = Field(default=30, ge=0)
     ui_host: Name = "127.0.0.1"

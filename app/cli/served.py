@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from unicodedata import normalize
 
 from app.cli.flags import of_server
 from app.cli.listing import show_collections, show_documents
@@ -50,10 +51,11 @@ class SentFiles:
             self._follow()
 
     def _send(self, path: Path) -> None:
-        if path.name in self._names:
+        name = normalize("NFC", path.name)  # as the server will call it
+        if name in self._names:
             self._fail(path, "has the name of another file that was sent: a server knows documents by their names")
             return
-        self._names.add(path.name)
+        self._names.add(name)
         try:
             self._waiting.append((path, files.upload(self._connection, self._collection, path)))
         except LoadError as error:
@@ -76,8 +78,7 @@ class SentFiles:
         way = told["outcome"]
         if way in ("added", "replaced", "unchanged"):
             setattr(self._tally, way, getattr(self._tally, way) + 1)
-        for note in told["notes"]:
-            self._tally.note(str(note))
+        self._tally.of_files.add(map(str, told["notes"]))
 
     def _fail(self, path: Path, reason: str) -> None:
         self._tally.failed.append(Failure(str(path), reason))

@@ -24,6 +24,7 @@ from app.cli.flags import Server, configured
 from app.cli.serve_check import check_host
 from app.client.address import NamedServer, find_server
 from app.client.connection import ServerConnection, ServerError
+from app.loaders.base import sendable_bytes
 from app.server.process import bound, check_models
 from app.settings import Settings, environment, variable
 from ragcache.errors import ConfigError
@@ -52,7 +53,7 @@ def ui(settings: Settings, server: Server = None, no_browser: Quiet = False) -> 
         asked = named or _running(settings) or _started(settings, ended, children)
         _check_keys(settings, asked)
         flags = ["--host", settings.ui_host, "--port", str(port)]
-        flags += ["--upload-mb", str(max(1, settings.serve_upload_bytes // MB))]
+        flags += ["--upload-mb", str(max(1, sendable_bytes(settings.serve_upload_bytes) // MB))]
         # Who comes from another machine asks with a key of his own.
         key = asked.key if is_loopback(settings.ui_host) else None
         page = ChildProgram(

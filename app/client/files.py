@@ -7,7 +7,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
+from unicodedata import normalize
 
 from app.client.answers import is_count, number
 from app.client.connection import COLLECTIONS, JOBS, ServerConnection, ServerError
@@ -19,6 +20,7 @@ MOST_PAGES = 1000
 AT_ONCE = 1 << 18  # bytes of a file
 OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
 MISSING = 404
+FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")  # of the same letters, by which documents may be called
 GROWING = ("chunks", "tokens", "kv_variants", "kv_bytes")
 PROGRESS: Mapping[str, Any] = dict.fromkeys(GROWING, 0) | {
     "outcome": "",
@@ -49,8 +51,9 @@ def find_document(connection: ServerConnection, collection: str, told: str) -> d
         page, _ = _page(connection, collection, {"limit": 1, "after": wanted - 1})
         if page and str(page[0]["id"]) == told:
             return page[0]
-    page, _ = _page(connection, collection, {"limit": 1, "name": told})
-    return page[0] if page and page[0]["name"] == told else None
+    page, _ = _page(connection, collection, {"limit": len(FORMS), "name": told})
+    same = [one for one in page if normalize("NFC", one["name"]) == normalize("NFC", told)]
+    return min(same, key=lambda one: one["name"] != told, default=None)
 
 
 def _page(connection: ServerConnection, collection: str, query: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:

@@ -26,7 +26,7 @@ when it is run again. Importing this brings no model library, nor does an ingest
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -35,6 +35,8 @@ from app.settings import KvMode
 
 if TYPE_CHECKING:
     from app.ingestion.estimate import Size
+
+MOST_FILE_NOTES, LONGEST_NOTE = 20, 400  # of an ingest; characters
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Failure:
 
     source: str
     reason: str
+    lasting: bool = field(default=False, compare=False)  # until the file changes, however often it is tried
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,28 @@ class IngestResult:
 
 
 @dataclass
+class FileNotes:
+    """What loaders warned of, of the first files."""
+
+    first: list[str] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            note = text if len(text) <= LONGEST_NOTE else f"{text[:LONGEST_NOTE]}…"
+            if note in self.first:
+                continue
+            if len(self.first) < MOST_FILE_NOTES:
+                self.first.append(note)
+            else:
+                self.more += 1
+
+    @property
+    def told(self) -> list[str]:
+        return self.first + ([f"{self.more:,} more notes on files are not shown"] if self.more else [])
+
+
+@dataclass
 class IngestTally:
     """The numbers of a result while they grow."""
 
@@ -127,6 +152,7 @@ class IngestTally:
     failed: list[Failure] = field(default_factory=list)
     ways: dict[str, int] = field(default_factory=dict)  # documents by how they were cut
     notes: list[str] = field(default_factory=list)
+    of_files: FileNotes = field(default_factory=FileNotes)  # beside them
 
     def document(self, replaced: bool, nbytes: int, chunks: int = 0, tokens: int = 0) -> None:
         """One that is in now."""
@@ -157,7 +183,8 @@ class IngestTally:
             self.notes.append(text)
 
     def result(self, collection: str, dry_run: bool, seconds: float) -> IngestResult:
-        lists = {"gone": tuple(sorted(self.gone)), "failed": tuple(self.failed), "notes": tuple(self.notes)}
-        return IngestResult(
-            **(vars(self) | lists | {"ways": dict(self.ways)}), collection=collection, dry_run=dry_run, seconds=seconds
-        )
+        notes = (*self.of_files.told, *self.notes)
+        lists = {"gone": tuple(sorted(self.gone)), "failed": tuple(self.failed), "notes": notes}
+        values = vars(self) | lists | {"ways": dict(self.ways)}
+        del values["of_files"]
+        return IngestResult(**values, collection=collection, dry_run=dry_run, seconds=seconds)

@@ -39,6 +39,20 @@ def lacking(collection: Collection) -> str:
     )
 
 
+def note_kv(room: KvRoom, tally: IngestTally, collection: Collection, unchanged: int) -> None:
+    """At the end of an ingest: which documents have none yet."""
+    if room.asked in ("auto", "eager") and room.mode == "on-use" and tally.on_use:
+        tally.note("no KV is kept on the disk, since RAGCACHE_DISK_BYTES is 0")
+    elif room.mode == "eager" and collection.engine_fingerprint is None and unchanged:
+        tally.note(lacking(collection))
+    elif room.mode == "auto" and tally.on_use:
+        number = "1 document has" if tally.on_use == 1 else f"{tally.on_use:,} documents have"
+        tally.note(
+            f"{number} KV on use, as answers find the chunks, since all of it did not fit: {room.remedy} and let "
+            f"`ragcache cache warm -c {shlex.quote(collection.name)}` compute it at once"
+        )
+
+
 class KvCapture:
     """Loads the model when it is made. Raises ConfigError and ModelError then, StoreError when KV cannot be kept: where
     all of it is to be there, also when it has no room.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -12,7 +11,7 @@ from time import perf_counter
 
 from app.errors import CatalogError, CollectionBusy, IngestError, IngestStopped, printable
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
-from app.ingestion.capture import lacking
+from app.ingestion.capture import note_kv
 from app.ingestion.draft import uncut
 from app.ingestion.outlook import Outlook, estimate_line, looked_at
 from app.ingestion.readers import Readers
@@ -29,6 +28,7 @@ from app.models import Models
 
 Report = Callable[[IngestProgress], None]
 Tell = Callable[[str], None]
+Unless = Callable[[Collection], bool]
 
 
 class Ingest:
@@ -83,13 +83,17 @@ class Ingest:
                 self._ingest(collection, named)
         return self.result
 
-    def run_named(self, files: Mapping[Path, str]) -> IngestResult:
-        """The same, of files that are documents by these names, into this collection whatever it is called by now."""
+    def run_named(self, files: Mapping[Path, str], unless: Unless = lambda collection: False) -> IngestResult:
+        """The same, of files that are documents by these names, into this collection whatever it is called by now; and
+        nothing at all where `unless` says so, which is asked while nobody else changes the collection.
+        """
         assert self._collection is not None and not self._options.dry_run and not self._options.prune
         self._started = perf_counter()
         alone = self._library.catalog.alone_as(self._collection, self._waiting)
-        with self._alone(alone) as collection, self._recorded(collection):
-            self._ingest(collection, (), files)
+        with self._alone(alone) as collection:
+            if not unless(collection):
+                with self._recorded(collection):
+                    self._ingest(collection, (), files)
         return self.result
 
     def stop(self) -> None:
@@ -159,7 +163,7 @@ class Ingest:
                     writer.add(file, outcome)
                 case Same():
                     writer.touch(file, outcome.stamp)
-                case Unread(stamp=stamp) if stamp is not None:
+                case Unread(stamp=stamp) if stamp is not None and not file.keeps_older(to_blame=True):
                     writer.fail(file, stamp, outcome.reason)
             if not isinstance(outcome, ReadFile):
                 self._room.came(file)
@@ -168,7 +172,7 @@ class Ingest:
         self._tally.pruned = writer.prune(list(self._tally.gone.values()))
         writer.finish()
         learn_if_due(self._library, self._models, collection, wrote=self._tally.chunks > 0)
-        self._tell_of_kv(collection, survey)
+        note_kv(self._room, self._tally, collection, survey.unchanged)
         if self._options.splitter and not writer.bound:
             kept = self._library.catalog.collections.current(collection).splitter
             if kept != collection.splitter:
@@ -182,19 +186,6 @@ class Ingest:
         if after is not None:
             for _ in add_sentences(self._library, self._models, collection, after):
                 self._check_stopped()
-
-    def _tell_of_kv(self, collection: Collection, survey: FolderSurvey) -> None:
-        room, tally = self._room, self._tally
-        if room.asked in ("auto", "eager") and room.mode == "on-use" and tally.on_use:
-            tally.note("no KV is kept on the disk, since RAGCACHE_DISK_BYTES is 0")
-        elif room.mode == "eager" and collection.engine_fingerprint is None and survey.unchanged:
-            tally.note(lacking(collection))
-        elif room.mode == "auto" and tally.on_use:
-            number = "1 document has" if tally.on_use == 1 else f"{tally.on_use:,} documents have"
-            tally.note(
-                f"{number} KV on use, as answers find the chunks, since all of it did not fit: {room.remedy} and let "
-                f"`ragcache cache warm -c {shlex.quote(collection.name)}` compute it at once"
-            )
 
     def _rehearse(self, paths: Sequence[Path]) -> None:
         """What an ingest would do, and how much that is; nothing of it is done."""
@@ -267,13 +258,16 @@ class Ingest:
             for file, outcome in outcomes:
                 self._check_stopped()  # before what was cut off is told as a file that cannot be read
                 match outcome:
+                    case ReadFile():
+                        self._tally.of_files.add(outcome.notes)
                     case Same() if file.is_ready:
                         self._tally.unchanged += 1
                     case Same():
                         self._tally.skipped += 1
                     case Unread():
-                        stays = "; its older version stays" if file.is_ready and outcome.stamp is None else ""
-                        self._tally.failed.append(Failure(file.source, outcome.reason + stays))
+                        to_blame = outcome.stamp is not None
+                        stays = "; its older version stays" if file.keeps_older(to_blame) else ""
+                        self._tally.failed.append(Failure(file.source, outcome.reason + stays, lasting=to_blame))
                 yield file, outcome
                 files, nbytes = files + 1, nbytes + file.size
                 self._reached = IngestProgress(files, len(survey.pending), nbytes, of_nbytes, len(self._tally.failed))

@@ -13,8 +13,9 @@ from app.ingestion.leased_run import LeasedRun
 from app.ingestion.spool import Spool
 from app.ingestion.stages import FileStages
 from app.library import Library
+from app.library.catalog.records import Collection, Document
 from app.library.catalog.serving_records import StoredJob
-from app.library.originals import SCHEME, Originals, is_kept
+from app.library.originals import SCHEME, Originals, is_kept, sources_of
 from app.models import Models
 
 _TOLD = ("chunks", "tokens", "kv_variants", "kv_bytes")
@@ -25,6 +26,7 @@ class JobRun(LeasedRun):
         super().__init__(library, job)
         self._models, self._spool, self._originals = models, spool, originals
         self._ingest: Ingest | None = None
+        self._outdated = False  # a newer file of the name is in
         self._stages = FileStages()
         self._reached = IngestProgress(0, 1, 0, int(job.request["size"]), 0)
 
@@ -48,17 +50,33 @@ class JobRun(LeasedRun):
                 self._ingest = ingest
                 if self._stopping.is_set():
                     ingest.stop()
-            before = self._library.catalog.documents.find(collection, self._source)
+            source, before = self._found(collection)
             try:
-                result = ingest.run_named({path: self._source})
+                result = ingest.run_named({path: source}, self._is_outdated)
             except CollectionBusy:
                 self._wait()
                 continue
+            if self._outdated:
+                return result
             if not result.failed:
                 self._keep(path)
             if before is not None and before.content_hash != self.job.request["sha256"] and is_kept(self._name):
                 self._originals.drop([before.content_hash])
             return result
+
+    def _is_outdated(self, collection: Collection) -> bool:
+        """Whether what came later under its name is in, though perhaps that job has not written its end yet. Turns are
+        by keys, and files may have waited on another machine.
+        """
+        _, document = self._found(collection)
+        if document is not None and document.state == "ready":
+            held = document.content_hash
+            newer = self._jobs.newer(self.job)
+            self._outdated = any(
+                one.state == "done" or (one.state in ("running", "failed") and one.request["sha256"] == held)
+                for one in newer
+            )
+        return self._outdated
 
     def _keep(self, path: Path) -> None:
         if is_kept(self._name):
@@ -67,24 +85,36 @@ class JobRun(LeasedRun):
     def _finished(self, result: IngestResult | None) -> IngestResult | None:
         assert result is not None
         if result.failed:
-            self._jobs.fail(self.job, f"{printable(Path(self._name))} {result.failed[0].reason}")
+            failure = result.failed[0]
+            final = {"final": True} if failure.lasting else {}
+            told = f"{printable(Path(self._name))} {failure.reason}"
+            if self._jobs.fail(self.job, told, self._numbers(result) | final) and final:
+                self._spool.drop(self.job.request["file"])
             return None
-        document = self._library.catalog.documents.find(self._collection(), self._source)
-        outcome = "added" if result.added else "replaced" if result.replaced else "unchanged"
-        notes = {"notes": list(result.notes)} if result.notes else {}
-        done = {"document": document.id if document else None, "outcome": outcome, **notes}
+        _, document = self._found(self._collection())
+        newer = (f"{printable(Path(self._name))}: a newer upload of this name is in",)
+        noted = newer if self._outdated else [one.removeprefix(SCHEME) for one in result.notes]
+        notes = {"notes": list(noted)} if noted else {}
+        done = {"document": document.id if document else None, "outcome": self._outcome(result), **notes}
         if not self._jobs.finish(self.job, self._numbers(result) | {"files": 1, **done}):
             return None
         self._spool.drop(self.job.request["file"])
         return result
 
+    def _outcome(self, result: IngestResult) -> str:
+        if self._outdated:
+            return "superseded"
+        return "added" if result.added else "replaced" if result.replaced else "unchanged"
+
     @property
     def _name(self) -> str:
         return str(self.job.request["name"])
 
-    @property
-    def _source(self) -> str:
-        return SCHEME + self._name
+    def _found(self, collection: Collection) -> tuple[str, Document | None]:
+        """What its document is called or will be, and that document."""
+        sources = sources_of(self._name)
+        documents = ((one, self._library.catalog.documents.find(collection, one)) for one in sources)
+        return next((one for one in documents if one[1] is not None), (sources[0], None))
 
     def _progress(self, reached: IngestProgress) -> None:
         self._reached = reached

@@ -12,6 +12,7 @@ from typing import Any
 from app.errors import CatalogError, IngestStopped, NotFound
 from app.ingestion import IngestResult
 from app.library import Library
+from app.library.catalog.jobs import ATTEMPTS
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import StoredJob
 from ragcache.errors import FAULTS, RagcacheError
@@ -19,6 +20,7 @@ from ragcache.errors import FAULTS, RagcacheError
 LEASE_S = 120.0  # a write of a large document may hold the catalog for some of them
 LOOK_S = 1.0  # how often it looks whether it is to stop, and tells how far it is
 BUSY_S = 1.0  # before it asks again for a collection that others work on
+OF_MACHINE = 500  # and more: of errors, their status
 BUG = "the server met a bug in this job: its log tells which"
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ class LeasedRun(ABC):
         self._stopping, self._ended, self._wake = threading.Event(), threading.Event(), threading.Event()
         self._cancelled = self._lost = False
         self.gave_way = False  # to jobs of other collections, since others work on this one's
+        self.met_fault = False  # of the machine, and none of the job
         self._told: Mapping[str, Any] = {}
 
     @abstractmethod
@@ -76,15 +79,26 @@ class LeasedRun(ABC):
         except IngestStopped:
             self._let_go()
         except RagcacheError as error:
-            if not self._lost:
-                log.warning("job %s: %s", self.job.id, error)
-                self._jobs.fail(self.job, str(error))
+            self._end_by(error)
         except FAULTS as error:
             log.error("job %s", self.job.id, exc_info=error)
             self._jobs.fail(self.job, BUG)
         else:
             return self._finished(result)
         return None
+
+    def _end_by(self, error: RagcacheError) -> None:
+        """A fault of the machine may pass, and the next job would meet it too: this one waits for another try."""
+        self.met_fault = error.status >= OF_MACHINE
+        if self._lost:
+            return
+        log.warning("job %s: %s", self.job.id, error)
+        if not self.met_fault or self.job.attempts >= ATTEMPTS:
+            self._jobs.fail(self.job, str(error))
+        elif self._cancelled:
+            self._jobs.stop(self.job)
+        else:
+            self._jobs.put_back(self.job, str(error))
 
     def _let_go(self) -> None:
         if self._lost:

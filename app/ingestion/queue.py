@@ -27,8 +27,9 @@ from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.folder_claim import claim
-from app.library.originals import Originals
+from app.library.originals import Originals, composed
 from app.loaders import format_of, unknown
+from app.loaders.base import sendable_bytes
 from app.loaders.encodings import REPLACED
 from app.models import Models
 from app.models.cores import release_helpers
@@ -40,6 +41,7 @@ MOST_WAITING, MOST_OF_ONE = 1000, 250  # jobs of all, and of one key, so that th
 POLL_S = 2.0  # for jobs that other processes have made or left
 SWEEP_S = 3600.0
 CLOSING_S = 60.0
+PAUSE_S = 30.0  # behind a fault of the machine, such as a full disk: the next jobs would meet it too
 ALONE_S = 5.0  # a collection that others work on is left, where other jobs wait
 log = logging.getLogger(__name__)
 
@@ -93,11 +95,12 @@ class IngestQueue:
 
         Raises IngestError for what is no name, LoadError where no loader reads such files, and QueueFull.
         """
+        name = composed(name)
         check_name(name)
         if format_of(Path(name)) is None:
             raise unknown(Path(name))
         self._check_room(owner, self.spool.place)
-        most = self._library.settings.serve_upload_bytes
+        most = sendable_bytes(self._library.settings.serve_upload_bytes)
         with (
             self._coming.one(owner, limits) as check,
             self.spool.incoming(Path(name).suffix.lower(), most, check) as file,
@@ -109,18 +112,20 @@ class IngestQueue:
     ) -> StoredJob:
         """The file is on the disk, and the job in the catalog, when this returns. Raises LimitReached."""
         file.finish()
-        request = {"name": name, "file": file.name, "sha256": file.sha256, "size": file.size, "place": self.spool.place}
+        request = {"name": composed(name), "file": file.name, "sha256": file.sha256, "size": file.size}
+        request |= {"place": self.spool.place}
         job = self._jobs.create(collection, request, owner, limits=limits)
         self.spool.known(file)
         self._notify()
         return job
 
     def warm(self, collection: Collection, border: str, owner: str) -> StoredJob:
-        """The KV that it lacks is to be computed, within that border. Raises Conflict where that is to be done already,
-        by whomever, and QueueFull.
+        """The KV that it lacks is to be computed, within that border. Raises Conflict where that is to be done here
+        already, by whomever, and QueueFull. Another machine computes it for itself.
         """
-        jobs = self._jobs.all(owner=None, collection=collection)
-        if any(one.kind == "warm" and one.request["border"] == border and one.state in WAITING for one in jobs):
+        wanted = (border, self.spool.place)
+        jobs = self._jobs.all(owner=None, collection=collection, kind="warm")
+        if any((one.request["border"], one.request.get("place")) == wanted for one in jobs if one.state in WAITING):
             raise Conflict(f"the KV that {collection.name!r} lacks is being computed, or will be")
         self._check_room(owner, self.spool.place)
         job = self._jobs.create(collection, {"border": border, "place": self.spool.place}, owner, "warm")
@@ -168,7 +173,8 @@ class IngestQueue:
     def _files(self) -> set[str]:
         """Of jobs that run or can be tried again."""
         jobs = self._jobs.all(owner=None)
-        return {str(job.request["file"]) for job in jobs if job.kind == "ingest" and job.state != "done"}
+        wanted = (job for job in jobs if job.state != "done" and not job.progress.get("final"))
+        return {str(job.request["file"]) for job in wanted if job.kind == "ingest"}
 
     def _notify(self) -> None:
         with self._changed:
@@ -208,6 +214,9 @@ class IngestQueue:
             with self._changed:
                 self._run = None
             release_helpers()
+        if run.met_fault:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, PAUSE_S)
 
     def _run_of(self, job: StoredJob) -> LeasedRun:
         if job.kind == "warm":

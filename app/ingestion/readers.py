@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
 from app.client.amounts import size
 from app.ingestion.survey import Pending
-from app.ingestion.worker import PATIENCE, Job, Outcome, Reply, Unread, memory_for, short_of_memory
+from app.ingestion.worker import PATIENCE, Job, Outcome, ReadFile, Reply, Unread, memory_for, short_of_memory
 from app.loaders.base import MIB, ParseLimits
 from app.loaders.confinement import OUT_OF_MEMORY
 
@@ -196,6 +196,9 @@ class _Process:
             logging.getLogger(record.name).handle(record)
         if answer.spent:
             self.bury()
+        if isinstance(answer.outcome, ReadFile):
+            warned = (record.getMessage() for record in answer.log if record.levelno >= logging.WARNING)
+            return replace(answer.outcome, notes=tuple(warned))
         return answer.outcome
 
     @contextmanager

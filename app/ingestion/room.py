@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.client.amounts import size
-from app.errors import IngestError
+from app.errors import DiskShort
 from app.ingestion.survey import Pending
 from app.library.catalog.records import Collection
 from app.library.catalog.sentences import AT_ONCE
@@ -244,7 +244,7 @@ class DiskCheck:
         return None
 
     def check(self, text: str, chunks: int | None = None) -> None:
-        """Before a document is cut, which takes long, and when it is cut and to be written. Raises IngestError where
+        """Before a document is cut, which takes long, and when it is cut and to be written. Raises DiskShort where
         that would fill a disk.
         """
         kv = int(len(text) / CHARACTERS * self._per_token)
@@ -256,7 +256,7 @@ class DiskCheck:
     def _check(self, folder: Path, needed: int) -> None:
         free = free_bytes(folder)
         if needed + RESERVE > free:
-            raise IngestError(
+            raise DiskShort(
                 f"the disk of {folder} is nearly full: {size(free)} are free, and the next document may need "
                 f"{size(needed)} beside a reserve of {size(RESERVE)}. Free some space and run the "
                 "same command again: what is in stays, and it goes on there"

@@ -66,9 +66,7 @@ class Incoming:
     def expect(self, nbytes: int) -> None:
         """So many more are announced. Raises UploadTooLong, StoreFull and what `check` does."""
         if self.size + nbytes > self._most:
-            raise UploadTooLong(
-                f"the file has more than the {self._most:,} bytes that RAGCACHE_SERVE_UPLOAD_BYTES allows"
-            )
+            raise UploadTooLong(f"the file has more than the {self._most:,} bytes that one may have here: split it")
         if free_bytes(self.path.parent) < nbytes + RESERVE:
             raise StoreFull("the disk of the server has no room for this file")
         self._check(self.size + nbytes)

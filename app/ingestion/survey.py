@@ -55,6 +55,12 @@ class Pending:
         """Whether there is a document of an older version of it."""
         return self.state is not None and self.state.state == "ready"
 
+    def keeps_older(self, to_blame: bool) -> bool:
+        """Whether the document stays where the file cannot be read. `to_blame`: for what it holds. A file on the disk
+        no longer says then what its document says; one that was sent under the name of a document is only a bad one.
+        """
+        return self.is_ready and (bool(self.path) or not to_blame)
+
 
 @dataclass
 class FolderSurvey:

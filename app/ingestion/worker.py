@@ -66,6 +66,7 @@ class Same:
 class ReadFile:
     stamp: FileStamp
     parsed: Parsed
+    notes: tuple[str, ...] = ()  # what its loader warned of, such as parts that are left out
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import unicodedata
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from app.job_states import WAITING
 from app.library import Library
@@ -22,6 +24,7 @@ from ragcache.errors import StoreError
 from ragcache.host import private_folder
 
 SCHEME = "upload:/"
+FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 FOLDER = "originals"
 TEMPORARY = ".tmp"
 _HASH = re.compile("[0-9a-f]{64}")
@@ -29,6 +32,16 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 def is_kept(name: str) -> bool:
     return format_of(Path(name)) == "pdf"
+
+
+def composed(name: str) -> str:
+    """One name for the same letters, which some systems send in parts: é as e and its accent."""
+    return unicodedata.normalize("NFC", name)
+
+
+def sources_of(name: str) -> tuple[str, ...]:
+    """What the document of a name may be called, as it is now first: names were once kept as they came."""
+    return tuple(dict.fromkeys(SCHEME + unicodedata.normalize(form, name) for form in FORMS))
 
 
 class Originals:

@@ -141,6 +141,11 @@ class Parsed:
         return _overlapping(self.lines, max(start, page.start), min(end, page.end))
 
 
+def sendable_bytes(allowed: int) -> int:
+    """Of a file that is sent: what no loader reads need not come."""
+    return min(allowed, ParseLimits().max_bytes)
+
+
 Loader = Callable[[SourceFile], Parsed]
 Span = TypeVar("Span", Page, Line)
 

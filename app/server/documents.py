@@ -14,7 +14,7 @@ from app.errors import NotFound
 from app.ingestion.spool import Incoming
 from app.library.catalog.records import Collection, Document, State
 from app.library.kv import with_kv
-from app.library.originals import SCHEME
+from app.library.originals import SCHEME, sources_of
 from app.library.removal import remove_documents
 from app.models.cores import in_thread, release_helpers
 from app.server.callers import Asking, Caller
@@ -120,6 +120,8 @@ async def _receive(request: Request, incoming: Incoming, lapsed: Sequence[Refuse
     except ClientDisconnect:
         raise RefusedRequest(400, "the client went away before the whole file had come") from None
     await in_thread(incoming.write, bytes(held))
+    if not incoming.size:
+        raise RefusedRequest(400, "the file is empty (0 bytes): there is nothing to ingest")
 
 
 @router.get("")
@@ -139,7 +141,7 @@ def documents(
     caller.check("read")
     if kv and limit > MOST_WITH_KV:
         raise RefusedRequest(400, f"limit: with kv a page has {MOST_WITH_KV} documents at most", param="limit")
-    sources = None if called is None else (called, f"{SCHEME}{called}")
+    sources = None if called is None else (called, f"{SCHEME}{called}", *sources_of(called))
     collection = caller.collection(service.catalog, name)
     found = service.catalog.documents.page(collection, limit + 1, after=after, state=state, sources=sources)
     cached = _cached(service, caller, collection, [one.document.id for one in found[:limit]]) if kv else {}

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
+from app.loaders.base import sendable_bytes
 from app.models.cores import in_thread
 from app.server import (
     cache_budgets,
@@ -91,7 +92,8 @@ def create_app(service: Service) -> FastAPI:
 def _protect(app: FastAPI, service: Service) -> None:
     """What a request goes through before its route; the last one here is the first."""
     settings = service.settings
-    app.add_middleware(BodyLimits, body_bytes=settings.serve_body_bytes, upload_bytes=settings.serve_upload_bytes)
+    upload_bytes = sendable_bytes(settings.serve_upload_bytes)
+    app.add_middleware(BodyLimits, body_bytes=settings.serve_body_bytes, upload_bytes=upload_bytes)
     app.add_middleware(Gate, service=service)
     app.add_middleware(TurnsEnd)
     if service.traces is not None:

@@ -55,7 +55,7 @@ def upload(tab: Tab, files: list[Path]) -> None:
     tab.page.locator("input[type=file]").first.set_input_files(files)
     jobs = tab.page.locator(".rc-job")
     expect(jobs.filter(has_text="broken.pdf")).to_contain_text("is damaged")
-    expect(tab.page.get_by_label("Retry broken.pdf")).to_be_visible()
+    expect(tab.page.get_by_label("Hide broken.pdf")).to_be_visible()
     tab.sees("2 documents are in.")
     rows = tab.page.locator(".rc-table tbody tr")
     expect(rows.filter(has_text="minutes.pdf")).to_contain_text("ready")

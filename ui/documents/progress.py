@@ -168,7 +168,8 @@ def _buttons(job: Job) -> str:
     if job["state"] not in library.ENDED:
         return _button(CANCEL, job, "Cancel")
     if job["state"] in ("failed", "cancelled"):
-        return f"{_button(RETRY, job, 'Retry')} {_button(HIDE, job, 'Hide')}"
+        again = "" if job["progress"].get("final") else f"{_button(RETRY, job, 'Retry')} "  # the file is not kept
+        return f"{again}{_button(HIDE, job, 'Hide')}"
     return '<span class="rc-job-left">done</span>'
 
 

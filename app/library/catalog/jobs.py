@@ -7,25 +7,26 @@ clock counts, which all machines share.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unicodedata import normalize
 
-from sqlalchemy import ColumnElement, Connection, Text, delete, func, insert, or_, select, true, type_coerce, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from app.errors import Conflict, LimitReached, NotFound
 from app.job_states import ENDED, JobKind, JobState
 from app.library.catalog.database import DatabasePart
+from app.library.catalog.job_conditions import at_place, claimable, free, left, named, of_owner
 from app.library.catalog.keys import hold_key
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.serving_tables import JOBS
 from app.library.catalog.tables import now
 
-ATTEMPTS = 3  # of a job whose processes end under it
+ATTEMPTS = 3  # of a job whose processes end under it, or which meets faults of the machine
 _COLUMNS = [JOBS.c[name] for name in StoredJob.__dataclass_fields__]
 _FREE: dict[str, Any] = {"lease": None, "leased_until": None}
 
@@ -44,13 +45,16 @@ class Jobs(DatabasePart):
         kind: JobKind = "ingest",
         limits: KeyLimits | None = None,
     ) -> StoredJob:
-        """`limits`: of all jobs of the owner that are known together. Raises LimitReached and KeyLapsed."""
+        """`limits`: of all jobs of the owner that are known together. A request with a name keeps when it came, by the
+        clock of all, since `created` begins anew with a retry. Raises LimitReached and KeyLapsed.
+        """
         with self._database.writing() as connection:
             made = _moment(connection)
             hold_key(connection, owner, made)  # one job of the key after the other
             if limits is not None:
                 _check_limits(connection, limits, owner, int(request["size"]))
-            job = StoredJob(uuid.uuid4().hex, kind, collection.id, owner, "queued", dict(request), made)
+            came = {"came": made.isoformat()} if "name" in request else {}
+            job = StoredJob(uuid.uuid4().hex, kind, collection.id, owner, "queued", {**request, **came}, made)
             connection.execute(insert(JOBS), vars(job))
         return job
 
@@ -75,7 +79,7 @@ class Jobs(DatabasePart):
         limit: int | None = None,
     ) -> list[StoredJob]:
         """The newest first. `within`: of collections with these ids alone."""
-        query = select(*_COLUMNS).where(_of(owner)).order_by(JOBS.c.created.desc(), JOBS.c.id).limit(limit)
+        query = select(*_COLUMNS).where(of_owner(owner)).order_by(JOBS.c.created.desc(), JOBS.c.id).limit(limit)
         if collection is not None:
             query = query.where(JOBS.c.collection_id == collection.id)
         if within is not None:
@@ -87,6 +91,14 @@ class Jobs(DatabasePart):
         with self._database.reading() as connection:
             return [StoredJob(**row._mapping) for row in connection.execute(query)]
 
+    def newer(self, job: StoredJob) -> list[StoredJob]:
+        """Those of files that came later than its own, under the same name into the same collection."""
+        name, *forms = job.request["name"], *(normalize(form, job.request["name"]) for form in ("NFC", "NFD"))
+        own = JOBS.c.collection_id == job.collection_id, JOBS.c.kind == job.kind, or_(*map(named, {name, *forms}))
+        with self._database.reading() as connection:
+            found = [StoredJob(**row._mapping) for row in connection.execute(select(*_COLUMNS).where(*own))]
+        return [one for one in found if one.came > job.came and one.request.get("name") in {name, *forms}]
+
     def check_limits(self, limits: KeyLimits, owner: str, nbytes: int, documents: int = 1) -> None:
         """Whether so many more, of so many bytes together, may come. Raises LimitReached."""
         if not limits.sends_all:
@@ -95,21 +107,21 @@ class Jobs(DatabasePart):
 
     def counts(self, owner: str | None) -> dict[JobState, int]:
         """How many there are in each state that any is in."""
-        query = select(JOBS.c.state, func.count()).where(_of(owner)).group_by(JOBS.c.state)
+        query = select(JOBS.c.state, func.count()).where(of_owner(owner)).group_by(JOBS.c.state)
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def queued(self, owner: str | None, place: str) -> int:
         """How many wait there. `place`: see `claim`."""
-        waiting = (JOBS.c.state == "queued") & _of(owner) & _at(place)
+        waiting = (JOBS.c.state == "queued") & of_owner(owner) & at_place(place)
         with self._database.reading() as connection:
             return int(connection.scalar(select(func.count()).select_from(JOBS).where(waiting)) or 0)
 
     def waits(self, place: str = "", but: AbstractSet[int] = frozenset()) -> bool:
         """Whether `claim` would find one."""
         with self._database.reading() as connection:
-            free = _free(_moment(connection), place, but)
-            return connection.scalar(select(JOBS.c.id).where(free).limit(1)) is not None
+            wanted = free(_moment(connection), place, but)
+            return connection.scalar(select(JOBS.c.id).where(wanted).limit(1)) is not None
 
     def claim(
         self, process: str, lease_s: float, place: str = "", but: AbstractSet[int] = frozenset()
@@ -125,17 +137,17 @@ class Jobs(DatabasePart):
         with self._database.writing() as connection:
             moment = _moment(connection)
             _give_up(connection, moment)
-            free = _free(moment, place, but)
-            oldest = select(JOBS.c.id).where(free).order_by(JOBS.c.created, JOBS.c.id).limit(1)
+            wanted = free(moment, place, but)
+            oldest = select(JOBS.c.id).where(wanted).order_by(JOBS.c.created, JOBS.c.id).limit(1)
             oldest = oldest.with_for_update(skip_locked=True)
-            turns = _turns(connection, free)
+            turns = _turns(connection, wanted)
             found = (connection.scalar(oldest.where(JOBS.c.owner == owner)) for owner in turns)
             job_id = next((one for one in found if one is not None), None)  # others may have taken the first one's
             if job_id is None:
                 return None
             lease = {"lease": uuid.uuid4().hex, "leased_until": moment + timedelta(seconds=lease_s)}
             claimed = {"state": "running", "attempts": JOBS.c.attempts + 1, "process": process, "started": moment}
-            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(claimed | lease))
+            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(claimed | lease | {"error": None}))
             return _job(connection, job_id, None)
 
     def renew(self, job: StoredJob, lease_s: float) -> StoredJob | None:
@@ -151,8 +163,9 @@ class Jobs(DatabasePart):
     def finish(self, job: StoredJob, progress: Mapping[str, Any] | None = None) -> bool:
         return self._end(job, "done", {} if progress is None else {"progress": dict(progress)})
 
-    def fail(self, job: StoredJob, error: str) -> bool:
-        return self._end(job, "failed", {"error": error})
+    def fail(self, job: StoredJob, error: str, progress: Mapping[str, Any] | None = None) -> bool:
+        """`progress`: as of `finish`; `final` in it says that the job would fail alike however often it is tried."""
+        return self._end(job, "failed", {"error": error} | ({} if progress is None else {"progress": dict(progress)}))
 
     def stop(self, job: StoredJob) -> bool:
         """Its worker has heard that it is cancelled."""
@@ -163,6 +176,11 @@ class Jobs(DatabasePart):
         values = _FREE | {"state": "queued", "attempts": JOBS.c.attempts - 1}
         with self._database.writing() as connection:
             return _change(connection, job, values)
+
+    def put_back(self, job: StoredJob, error: str) -> bool:
+        """Another may try it again: what it met may pass. This was an attempt."""
+        with self._database.writing() as connection:
+            return _change(connection, job, _FREE | {"state": "queued", "error": error})
 
     def abandon(self, process: str) -> int:
         """It has ended, as whoever calls this knows: others may have its jobs before their leases run out."""
@@ -182,11 +200,14 @@ class Jobs(DatabasePart):
             return _job(connection, job_id, owner)
 
     def retry(self, job_id: str, owner: str | None) -> StoredJob:
-        """One that has failed or was cancelled starts anew, behind those that wait. Raises Conflict for others."""
+        """One that has failed or was cancelled starts anew, behind those that wait. Raises Conflict for others, and
+        for what is `final`."""
         with self._database.writing() as connection:
             job = _job(connection, job_id, owner, hold=True)
             if job.state not in ("failed", "cancelled"):
                 raise Conflict(f"job {job_id!r} is {job.state}: one that failed or was cancelled can be tried again")
+            if job.progress.get("final"):
+                raise Conflict(f"job {job_id!r} would fail alike, and its file is not kept: mend it and send it again")
             anew = StoredJob(job.id, job.kind, job.collection_id, job.owner, "queued", job.request, _moment(connection))
             # When it was begun last stays: its owner has had a turn then.
             _set(connection, job_id, {name: value for name, value in vars(anew).items() if name != "started"})
@@ -203,7 +224,7 @@ class Jobs(DatabasePart):
         told = "its file was sent to a machine that does not come back: send it again"
         with self._database.writing() as connection:
             moment = _moment(connection)
-            lost = _claimable(moment) & ~_at(place) & (JOBS.c.created < before)
+            lost = claimable(moment) & ~at_place(place) & (JOBS.c.created < before)
             connection.execute(update(JOBS).where(lost).values(state="failed", error=told, finished=moment, **_FREE))
 
     def _end(self, job: StoredJob, state: JobState, values: Mapping[str, Any]) -> bool:
@@ -215,7 +236,7 @@ def _check_limits(connection: Connection, limits: KeyLimits, owner: str, nbytes:
     """Those that have failed count too: their files are kept, so that they can be tried again."""
     if limits.sends_all:
         return
-    sent = select(JOBS.c.request).where(_of(owner), JOBS.c.kind == "ingest")
+    sent = select(JOBS.c.request).where(of_owner(owner), JOBS.c.kind == "ingest")
     sizes = [int(one.get("size", 0)) for one in connection.scalars(sent)]
     beside = f" and sends {documents - 1}" if documents > 1 else ""
     if limits.documents is not None and len(sizes) + documents > limits.documents:
@@ -224,10 +245,10 @@ def _check_limits(connection: Connection, limits: KeyLimits, owner: str, nbytes:
         raise LimitReached(f"this key has sent {sum(sizes):,} bytes, and may send {limits.nbytes:,}")
 
 
-def _turns(connection: Connection, free: ColumnElement[bool]) -> list[str]:
+def _turns(connection: Connection, wanted: ColumnElement[bool]) -> list[str]:
     """The owners of such jobs: first who has waited longest since one of theirs began."""
     oldest = func.min(JOBS.c.created)
-    owners = list(connection.scalars(select(JOBS.c.owner).where(free).group_by(JOBS.c.owner).order_by(oldest)))
+    owners = list(connection.scalars(select(JOBS.c.owner).where(wanted).group_by(JOBS.c.owner).order_by(oldest)))
     if len(owners) < 2:
         return owners
     began = select(JOBS.c.owner, func.max(JOBS.c.started)).where(JOBS.c.owner.in_(owners)).group_by(JOBS.c.owner)
@@ -235,47 +256,22 @@ def _turns(connection: Connection, free: ColumnElement[bool]) -> list[str]:
     return sorted(owners, key=lambda owner: last[owner] or datetime.min.replace(tzinfo=UTC))
 
 
-def _free(moment: datetime, place: str, but: AbstractSet[int]) -> ColumnElement[bool]:
-    wanted = _claimable(moment)
-    if place:
-        wanted &= _at(place)
-    return wanted & JOBS.c.collection_id.not_in(but) if but else wanted
-
-
-def _claimable(moment: datetime) -> ColumnElement[bool]:
-    return or_(JOBS.c.state == "queued", _left(moment))
-
-
-def _at(place: str) -> ColumnElement[bool]:
-    """Within the JSON, where no string can hold a quotation mark as it is."""
-    return type_coerce(JOBS.c.request, Text).contains(f"{json.dumps('place')}:{json.dumps(place)}", autoescape=True)
-
-
-def _left(moment: datetime) -> ColumnElement[bool]:
-    """Whoever worked on it does not."""
-    return (JOBS.c.state == "running") & (JOBS.c.leased_until < moment)
-
-
 def _give_up(connection: Connection, moment: datetime) -> None:
     """What was to stop has, and what ended its process again and again would end the next one's too."""
-    left, ended = _left(moment), _FREE | {"finished": moment}
-    connection.execute(update(JOBS).where(left, JOBS.c.cancelling).values(state="cancelled", **ended))
+    gone, ended = left(moment), _FREE | {"finished": moment}
+    connection.execute(update(JOBS).where(gone, JOBS.c.cancelling).values(state="cancelled", **ended))
     told = f"its process ended while it worked on this, {ATTEMPTS} times after each other"
-    often = left & (JOBS.c.attempts >= ATTEMPTS)
+    often = gone & (JOBS.c.attempts >= ATTEMPTS)
     connection.execute(update(JOBS).where(often).values(state="failed", error=told, **ended))
 
 
 def _job(connection: Connection, job_id: str, owner: str | None, hold: bool = False) -> StoredJob:
     """`hold`: nobody else changes it before the end of the transaction."""
-    query = select(*_COLUMNS).where(JOBS.c.id == job_id, _of(owner))
+    query = select(*_COLUMNS).where(JOBS.c.id == job_id, of_owner(owner))
     row = connection.execute(query.with_for_update() if hold else query).one_or_none()
     if row is None:
         raise NotFound(f"no job {job_id!r}: it never was, or it ended long ago, or its collection is deleted")
     return StoredJob(**row._mapping)
-
-
-def _of(owner: str | None) -> ColumnElement[bool]:
-    return true() if owner is None else JOBS.c.owner == owner
 
 
 def _change(connection: Connection, job: StoredJob, values: Mapping[str, Any]) -> bool:

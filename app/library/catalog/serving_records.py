@@ -71,6 +71,12 @@ class StoredJob:
     started: datetime | None = None  # the last time
     finished: datetime | None = None
 
+    @property
+    def came(self) -> datetime:
+        """When its file did; of jobs of older versions, which do not tell, when it was made or tried again."""
+        told = self.request.get("came")
+        return self.created if told is None else datetime.fromisoformat(told)
+
 
 @dataclass(frozen=True)
 class ContextCache:

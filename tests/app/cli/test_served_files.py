@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unicodedata import normalize
 
 import httpx2
 import pytest
@@ -74,6 +75,17 @@ def test_what_is_sent_is_listed_asked_and_deleted(run: RunCommand, notes: Path) 
     gone = run("rm", "--all", "-c", "shelf", "-y", "--json").json
     assert (gone["documents"], gone["collection_deleted"]) == (1, True)
     assert run("ls", "-c", "shelf").code == 1
+
+
+def test_the_same_letters_are_one_name(run: RunCommand, tmp_path: Path) -> None:
+    """As macOS and other systems write them."""
+    forms = [normalize(form, "Café.txt") for form in ("NFC", "NFD")]
+    for number, name in enumerate(forms):
+        (folder := tmp_path / str(number)).mkdir()
+        (folder / name).write_text("The café is at the harbour.")
+    ran = run("ingest", str(tmp_path / "0"), str(tmp_path / "1"), "-c", "forms")
+    assert ran.out.startswith("added 1, ") and "has the name of another file" in ran.err
+    assert run("rm", forms[1], "-c", "forms", "-y").out.startswith("deleted 1 document, ")
 
 
 def test_what_cannot_be_ingested_is_told_with_its_reason_and_the_rest_goes_in(run: RunCommand, notes: Path) -> None:

@@ -84,7 +84,7 @@ def test_one_document_is_found_alone() -> None:
         assert find_document(connection, "shelf", "a & b.md") is None
         assert find_document(connection, "shelf", "8.md") is None, "it tells of another one"
     asked = [head.split(b" ")[1].partition(b"?")[2] for head in heard]
-    assert asked == [b"limit=1&after=6", b"limit=1&name=8.md", b"limit=1&name=a+%26+b.md", b"limit=1&name=8.md"]
+    assert asked == [b"limit=1&after=6", b"limit=2&name=8.md", b"limit=2&name=a+%26+b.md", b"limit=2&name=8.md"]
 
 
 @pytest.mark.parametrize(

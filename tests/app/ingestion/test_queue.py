@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from app.errors import IngestError, LoadError
+from app.errors import Conflict, IngestError, LoadError
 from app.ingestion.queue import IngestQueue, QueueFull
 from app.ingestion.spool import UploadTooLong
 from app.library import Library
@@ -16,9 +16,10 @@ from app.library.catalog.records import Collection
 from app.library.catalog.serving_tables import JOBS
 from app.library.catalog.tables import now
 from app.library.removal import remove_collection, remove_documents
+from app.loaders.base import ParseLimits
 from app.models import Models
 from ragcache.errors import StoreFull
-from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, send, spooled
+from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, held, send, spooled
 from tests.app.loaders.files import write_pdf
 from tests.waiting import wait_until
 
@@ -47,7 +48,7 @@ def test_the_same_again_is_left_alone_and_another_version_takes_its_place(
     assert "crane" in library.catalog.documents.layout(first.progress["document"]).text
 
 
-def test_what_cannot_be_read_is_told_as_its_loader_does_and_can_be_tried_again(
+def test_what_cannot_be_read_is_told_as_its_loader_does_and_is_to_be_sent_again(
     queue: IngestQueue, library: Library, collection: Collection
 ) -> None:
     job = ended(library, send(queue, collection, "report.pdf", b"no PDF at all"))
@@ -56,9 +57,24 @@ def test_what_cannot_be_read_is_told_as_its_loader_does_and_can_be_tried_again(
     assert str(queue.spool.folder) not in job.error
     failed = library.catalog.documents.find(collection, "upload:/report.pdf")
     assert failed is not None and failed.state == "failed" and failed.error in job.error
-    queue.retry(job.id, "")
-    assert ended(library, job).error == job.error
-    assert len(spooled(queue)) == 1
+    wait_until(lambda: spooled(queue) == [], PATIENCE_S)
+    with pytest.raises(Conflict, match="would fail alike, and its file is not kept: mend it and send it again"):
+        queue.retry(job.id, "")
+    assert "older version" not in job.error, "there is none"
+
+
+def test_what_cannot_be_read_takes_no_document_away(
+    queue: IngestQueue, library: Library, collection: Collection, tmp_path: Path
+) -> None:
+    data = write_pdf(tmp_path / "a.pdf", [["The harbour has a crane."]]).read_bytes()
+    done = ended(library, send(queue, collection, "report.pdf", data))
+    for bad in (b"no PDF at all", b""):
+        job = ended(library, send(queue, collection, "report.pdf", bad))
+        assert (job.state, str(job.error).endswith("; its older version stays")) == ("failed", True)
+        (document,) = library.catalog.documents.all(collection)
+        assert (document.id, document.state, document.error) == (done.progress["document"], "ready", None)
+        assert "crane" in library.catalog.documents.text(document.id)
+        assert queue.originals.path(done.request["sha256"]).read_bytes() == data
 
 
 def test_a_file_of_another_folder_is_left_to_whoever_has_it(
@@ -151,11 +167,13 @@ def test_what_does_not_arrive_is_not_kept(queue: IngestQueue, library: Library, 
     with pytest.raises(RuntimeError), queue.incoming("harbour.txt") as file:
         file.write(TEXT)
         raise RuntimeError("the client has gone")
+    object.__setattr__(library.settings, "serve_upload_bytes", 1 << 62)
+    with pytest.raises(UploadTooLong, match="209,715,200 bytes"), queue.incoming("harbour.txt") as file:
+        file.expect(ParseLimits().max_bytes + 1)
     object.__setattr__(library.settings, "serve_upload_bytes", 100)
     with pytest.raises(UploadTooLong), queue.incoming("harbour.txt") as file:
         file.write(TEXT)
     with pytest.raises(StoreFull), queue.incoming("harbour.txt") as file:
-        object.__setattr__(library.settings, "serve_upload_bytes", 1 << 62)
         file._most = 1 << 62
         file.expect(1 << 61)
     assert spooled(queue) == [] and library.catalog.jobs.all(owner=None) == []
@@ -189,13 +207,18 @@ def test_what_a_process_leaves_that_is_killed_behind_the_end_of_a_job_goes(
     data = write_pdf(tmp_path / "a.pdf", [["The harbour has a crane."]]).read_bytes()
     done = ended(library, send(queue, collection, "a.pdf", data))
     failed = ended(library, send(queue, collection, "b.pdf", b"no PDF at all"))
+    with held(library, collection):
+        cancelled = send(queue, collection, "c.pdf", data)
+        queue.cancel(cancelled.id, "")
+        ended(library, cancelled)
     queue.close()
     original = queue.originals.path(done.request["sha256"])
-    queue.spool.path(done.request["file"]).write_bytes(data)
+    for job in (done, failed):
+        queue.spool.path(job.request["file"]).write_bytes(data)
     (queue.spool.folder / queue.spool.process / "id").write_text("0" * 32)
     original.with_name(f"{original.name}.{'0' * 32}.tmp").write_bytes(data[:9])
     queues().start()
-    assert spooled(queue) == [queue.spool.path(failed.request["file"])]
+    assert spooled(queue) == [queue.spool.path(cancelled.request["file"])]
     assert list((library.settings.data_dir / "originals").glob("*/*")) == [original]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import app.ingestion.room as room
-from app.errors import IngestError
+from app.errors import DiskShort
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
 from app.ingestion.room import DiskCheck
@@ -48,7 +48,7 @@ def test_it_is_told_before_the_disk_is_too_small(
     run = Ingest(
         library, models, library.collection_or_new("default"), IngestOptions(workers=1, kv="eager"), tell=told.append
     )
-    with pytest.raises(IngestError, match="is nearly full"):
+    with pytest.raises(DiskShort, match="is nearly full"):
         run.run([docs])
     assert "MiB free: the ingest will stop" in told[0]
 
@@ -63,7 +63,7 @@ def test_it_stops_before_the_disk_is_full_and_goes_on_later(
     with monkeypatch.context() as small:
         small.setattr(room, "RESERVE", 1 << 60)
         for kv in ("eager", "on-use"):
-            with pytest.raises(IngestError, match="Free some space and run the same command again"):
+            with pytest.raises(DiskShort, match="Free some space and run the same command again"):
                 ingest(kv=kv)
     collection = library.catalog.collections.get("default")
     assert len(library.catalog.documents.all(collection)) == 1
@@ -94,9 +94,9 @@ def test_the_vectors_of_a_text_are_reckoned_with(
         its_own = DiskCheck(library.settings, 0, replace(collection, splitter=f"{spec}={size}"))
         assert its_own.of_text(text) == DiskCheck(library.settings, 0, like).of_text(text)
     monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + needed)
-    with pytest.raises(IngestError, match="is nearly full"):
+    with pytest.raises(DiskShort, match="is nearly full"):
         checked.check(text + text, 2 * len(chunks))
-    with pytest.raises(IngestError, match="is nearly full"):
+    with pytest.raises(DiskShort, match="is nearly full"):
         checked.check(text * 4)
     DiskCheck(library.settings, 0, replace(collection, dimension=8)).check(text)
 
@@ -112,7 +112,7 @@ def test_the_embedder_of_the_collection_says_what_vectors_take(
 ) -> None:
     (docs / "a.txt").write_text("Words of the harbour master. " * 200)
     monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + 4 * 200 * 29)  # of 4 bytes a character
-    with pytest.raises(IngestError, match="is nearly full"):
+    with pytest.raises(DiskShort, match="is nearly full"):
         ingest()
 
 

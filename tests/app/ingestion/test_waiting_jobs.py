@@ -132,3 +132,14 @@ def test_two_queues_over_one_catalog_run_each_job_once(
     assert [ended(library, job).state for job in jobs] == ["done"] * 8
     assert sorted(job_id for _, job_id in ran) == sorted(job.id for job in jobs)
     assert len(library.catalog.documents.all(collection, "ready")) == 8
+
+
+def test_another_machine_that_warms_the_collection_does_so_for_itself(
+    queues: Queues, library: Library, collection: Collection
+) -> None:
+    queue = queues()
+    queue.spool.open()
+    library.catalog.jobs.create(collection, {"border": "", "place": "b" * 32}, "", "warm")
+    assert queue.warm(collection, "", "").state == "queued"
+    with pytest.raises(Conflict, match="is being computed"):
+        queue.warm(collection, "", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -87,6 +88,15 @@ def test_documents_come_in_pages_and_by_name(client: httpx2.Client) -> None:
         assert client.get(place, params=none).json() == {"object": "list", "data": [], "has_more": False}
 
 
+def test_a_name_is_found_in_either_form_of_its_letters(client: httpx2.Client) -> None:
+    forms = [unicodedata.normalize(form, "Café.txt") for form in ("NFC", "NFD")]
+    job = sent(client, quote(forms[1]), "It has an accent.")
+    assert job["name"] == forms[0]
+    for name in forms:
+        (one,) = client.get("/v1/collections/shelf/documents", params={"name": name}).json()["data"]
+        assert (one["id"], one["name"]) == (job["progress"]["document"], forms[0])
+
+
 def test_the_same_name_is_a_new_version(client: httpx2.Client) -> None:
     first = sent(client, "version.txt", "The first version says little.")
     again = sent(client, "version.txt", "The second version says other things.")
@@ -117,8 +127,14 @@ def test_what_cannot_be_read_says_why(client: httpx2.Client, settings: Settings)
     assert job["error"].startswith("broken.pdf")
     assert client.get("/health").status_code == 200
     tried = client.post(f"/v1/jobs/{job['id']}/retry")
-    assert tried.status_code == 200
-    wait_until(lambda: client.get(f"/v1/jobs/{job['id']}").json()["state"] == "failed", PATIENCE_S)
+    assert (job["progress"]["final"], tried.status_code) == (True, 409)
+    assert "send it again" in tried.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", iter([b"", b""])])
+def test_a_file_without_a_byte_is_refused(client: httpx2.Client, body: bytes | Iterator[bytes]) -> None:
+    found = client.put("/v1/collections/shelf/documents/empty.txt", content=body)
+    assert (found.status_code, "0 bytes" in found.json()["error"]["message"]) == (400, True)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

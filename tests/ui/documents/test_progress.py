@@ -32,6 +32,8 @@ def test_no_time_is_told_that_nobody_measured() -> None:
 def test_one_that_failed_says_why_and_can_be_tried_again() -> None:
     html = row(job("failed", error="a.md is damaged"))
     assert "a.md is damaged" in html and 'data-rc="job-retry"' in html and "job-cancel" not in html
+    html = row(job("failed", error="a.md is damaged", progress={"final": True}))
+    assert 'data-rc="job-hide"' in html and "job-retry" not in html, "it would fail alike, and is to be sent again"
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "failed", "cancelled", "done"])

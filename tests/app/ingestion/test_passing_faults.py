@@ -1,0 +1,91 @@
+"""A fault of the machine fails no job at once, nor all that wait behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.errors import CatalogError, Conflict, DiskShort, IngestError
+from app.ingestion.ingest import Ingest
+from app.ingestion.queue import IngestQueue
+from app.library import Library
+from app.library.catalog.jobs import ATTEMPTS
+from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import StoredJob
+from ragcache.errors import ModelError, RagcacheError, StoreFull
+from retriever import RetrieverError
+from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, send
+from tests.waiting import wait_until
+
+
+class Faults:
+    """Of ingests: so many of them, before they succeed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.error: RagcacheError = StoreFull("the disk is full")
+        self.left = 0
+        monkeypatch.setattr(Ingest, "run_named", self._wrapped(Ingest.run_named))
+
+    def _wrapped(self, run: Any) -> Any:
+        def failing(*args: Any, **options: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                raise self.error
+            return run(*args, **options)
+
+        return failing
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(monkeypatch)
+
+
+def test_a_job_waits_with_what_it_met_and_those_behind_it_are_not_touched(
+    faults: Faults, queue: IngestQueue, queues: Queues, library: Library, collection: Collection
+) -> None:
+    faults.left = 1
+
+    def now(job: StoredJob) -> StoredJob:
+        return library.catalog.jobs.get(job.id, None)
+
+    first, second = (send(queue, collection, name, TEXT) for name in ("a.txt", "b.txt"))
+    wait_until(lambda: now(first).error is not None, PATIENCE_S)
+    assert [(now(one).state, now(one).attempts) for one in (first, second)] == [("queued", 1), ("queued", 0)]
+    assert now(first).error == "the disk is full"
+    queue.close()
+    assert not queue._thread.is_alive(), "a pause holds up no end"
+    queues().start()
+    assert [(ended(library, one).state, now(one).error) for one in (first, second)] == [("done", None)] * 2
+    assert now(first).attempts == 2
+
+
+@pytest.mark.parametrize(
+    "error", [CatalogError("?"), ModelError("?"), StoreFull("?"), RetrieverError("?"), DiskShort("?")]
+)
+def test_what_may_pass_fails_a_job_when_it_has_not_passed(
+    faults: Faults,
+    queue: IngestQueue,
+    library: Library,
+    collection: Collection,
+    error: RagcacheError,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.ingestion.queue.PAUSE_S", 0.01)
+    faults.error, faults.left = error, ATTEMPTS
+    job = ended(library, send(queue, collection, "a.txt", TEXT))
+    assert (job.state, job.error, job.attempts) == ("failed", "?", ATTEMPTS)
+    faults.left = ATTEMPTS - 1
+    queue.retry(job.id, "")
+    assert ended(library, job).state == "done"
+
+
+@pytest.mark.parametrize("error", [IngestError("?"), Conflict("?")])
+def test_what_does_not_pass_fails_it_at_once(
+    faults: Faults, queue: IngestQueue, library: Library, collection: Collection, error: RagcacheError
+) -> None:
+    faults.error, faults.left = error, 1
+    job = ended(library, send(queue, collection, "a.txt", TEXT))
+    assert (job.state, job.attempts) == ("failed", 1)
+    assert ended(library, send(queue, collection, "b.txt", TEXT)).state == "done", "without a pause"
