@@ -12,7 +12,7 @@ from app.answering import Answer, Asked
 from app.answering.answerer import STOPPED
 from app.answering.question_options import AskedInConversation, taking
 from app.answering.standing import DocumentPlace
-from app.answering.stream import AnswerStream, AsyncAnswerStream
+from app.answering.stream import BROKEN, AnswerStream, AsyncAnswerStream
 from app.errors import CatalogError, NotFound
 from app.library.catalog import Catalog
 from app.library.catalog.records import Message, NewMessage
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from app.prompt import Turn
 
 LONGEST_TITLE = 80
+LEFT = "it is not stored, and what it was to take the place of is still there"
 NOTHING_ASKED = "nothing has been asked here yet"
 Said = Message | NewMessage
 RECENT = 200  # messages that a question reads: what was said before these is seldom still meant
@@ -31,8 +32,8 @@ class Conversation:
     """The catalog holds it: any program may go on with it by its id, and each question sees what is stored then.
 
     A question is stored together with its answer, when that ends. An answer that was stopped is stored as far as it
-    came, and not at all if that is nowhere. What cannot be stored is kept here; its answer says so, and each later
-    question tries again, as `save` does.
+    came, and not at all if that is nowhere; where a fault broke it off, it takes no other's place. What cannot be
+    stored is kept here; its answer says so, and each later question tries again, as `save` does.
     """
 
     def __init__(self, start: Start, catalog: Catalog, collection: str, conversation_id: str | None = None):
@@ -124,6 +125,8 @@ class Conversation:
         return [*stored, *(_messages(self.unsaved) if before is None else ())]
 
     def _store(self, instead_of: int | None, answer: Answer) -> Answer:
+        if instead_of is not None and BROKEN in answer.notes:
+            return replace(answer, notes=(*answer.notes, LEFT))
         if not answer.text and STOPPED in answer.notes:  # before its first word
             return answer
         if instead_of is not None:  # what could not be stored stands behind it

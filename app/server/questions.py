@@ -16,8 +16,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.answering import Answer, SupportedSentence
-from app.answering.conversation import NOTHING_ASKED, Conversation
-from app.answering.stream import AnswerStream
+from app.answering.conversation import LEFT, NOTHING_ASKED, Conversation
+from app.answering.stream import BROKEN, AnswerStream
 from app.errors import NotFound
 from app.library.catalog.records import Message
 from app.models.cores import in_thread
@@ -40,6 +40,7 @@ LARGEST = 2**31 - 1
 MOST_MESSAGES = 2000  # of a conversation, which a client is told whole
 Named = Annotated[str, Field(max_length=5000)]  # as files may be
 Beginning = Callable[[Callable[[], None]], ServedAnswer]
+_PARTS = {"user": "question", "assistant": "answer"}
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}}
 
 
@@ -167,6 +168,7 @@ def _asked(
         caller.runs_it,
         caller.id,
         {"question": question, "instead_of": body.instead_of, "compares": False},
+        lambda: {_PARTS[one.role]: one.id for one in conversation.saved} or None,
     )
 
 
@@ -201,7 +203,11 @@ def _options(body: AnswerChoices, service: Service) -> dict[str, Any]:
 
 
 def _stored(conversation: Conversation, answer: Answer) -> Mapping[str, Any]:
-    """What is told of an answer, when it is stored. Raises CatalogError where it cannot be."""
+    """What is told of an answer, when it is stored. Raises CatalogError where it cannot be, and RefusedRequest where it
+    broke off and takes no other's place.
+    """
+    if LEFT in answer.notes:
+        raise RefusedRequest(503, f"{BROKEN}: {LEFT}", code="broken")
     conversation.save()
     saved = conversation.saved
     return _ended(_of(saved, "user"), _of(saved, "assistant"), answer)

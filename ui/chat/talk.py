@@ -50,7 +50,7 @@ def _talk(connection: ServerConnection, name: str, messages: Sequence[Message], 
         _settle(connection, name, messages)
     if first < len(messages):
         _last(connection, name, messages, first)
-    _failure(connection, name)
+    _failure(connection, name, messages[first] if first < len(messages) else None)
 
 
 def _earlier(name: str, kept: Sequence[Message]) -> str:
@@ -172,17 +172,20 @@ def _begin_edit(message_id: int) -> None:
     st.session_state[EDITED] = message_id
 
 
-def _failure(connection: ServerConnection, name: str) -> None:
+def _failure(connection: ServerConnection, name: str, asked: Message | None) -> None:
+    """`asked`: the last question, in whose place alone one is sent again: what stands behind an earlier one is kept."""
     failed = turn.failed(name)
     if failed is None:
         return
-    st.html(refusal(failed.reason) if failed.compares else history.question(failed.question) + refusal(failed.reason))
+    place = failed.instead_of if asked and asked["id"] == failed.instead_of else None
+    stands = failed.compares or (asked and place is not None and asked["content"] == failed.question)
+    st.html(refusal(failed.reason) if stands else history.question(failed.question) + refusal(failed.reason))
     with st.container(horizontal=True):
         if failed.compares:
             again, arguments = "Try again", (connection, name, failed.question)
             st.button(again, icon=":material/refresh:", key="chat-resend", on_click=turn.compare, args=arguments)
         else:
-            resent = (connection, name, failed.question, failed.instead_of)
+            resent = (connection, name, failed.question, place)
             st.button("Send it again", icon=":material/refresh:", key="chat-resend", on_click=turn.send, args=resent)
         st.button("Dismiss", key="chat-dismiss", on_click=turn.dismiss)
 

@@ -123,7 +123,8 @@ def settle(conversation_id: str, answer: FollowedAnswer, newest: int | None) -> 
     ):
         fail(asked, LOST)
         return
-    told = SentQuestion(conversation_id, answer.question, answer.instead_of, answer.compares, Future())
+    place = answer.instead_of if answer.stored is None else answer.stored
+    told = SentQuestion(conversation_id, answer.question, place, answer.compares, Future())
     if answer.error:
         fail(told, answer.error)
     elif answer.compares and answer.message is not None:

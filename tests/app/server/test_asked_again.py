@@ -1,0 +1,68 @@
+"""Questions that take the place of earlier ones, and answers that are compared: nothing else goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from app import RagPipeline, Settings
+from app.answering.stream import BROKEN
+from tests.app.breaking import breaking
+from tests.app.server.event_streams import Told, asked, text_of
+from tests.app.server.serving import served
+
+FIRST, SECOND = "Who designed the lighthouse?", "How tall is it?"
+LONG = {"question": FIRST, "max_tokens": 1200, "temperature": 2.0, "seed": 1}
+
+
+@pytest.fixture
+def conversation(client: httpx2.Client) -> Iterator[str]:
+    """The path of an empty one."""
+    path = f"/v1/conversations/{client.post('/v1/conversations', json={}).json()['id']}"
+    yield path
+    client.delete(path)
+
+
+def ask(client: httpx2.Client, path: str, question: str = FIRST, **options: Any) -> list[Told]:
+    with asked(client, "POST", f"{path}/messages", json={"question": question, **options}) as events:
+        return list(events)
+
+
+def messages(client: httpx2.Client, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get(f"{path}/messages").json()["data"]
+    return found
+
+
+def test_an_answer_that_breaks_off_takes_no_other_s_place(client: httpx2.Client, conversation: str) -> None:
+    first = ask(client, conversation, max_tokens=4)[-1].data["question"]["id"]
+    before = messages(client, conversation)
+    with breaking(8):
+        *pieces, last = ask(client, conversation, "Who kept the light?", max_tokens=60, instead_of=first)
+    assert text_of(pieces) and (last.name, last.data["stored"]) == ("error", None)
+    assert messages(client, conversation) == before
+    with breaking(8):
+        *pieces, last = ask(client, conversation, SECOND, max_tokens=60)
+    asked, said = messages(client, conversation)[2:]
+    assert (last.name, last.data["stored"]) == ("error", {"question": asked["id"], "answer": said["id"]})
+    assert said["content"].startswith(text_of(pieces)) and BROKEN in said["notes"]
+    assert (
+        ask(client, conversation, SECOND, max_tokens=4, instead_of=last.data["stored"]["question"])[-1].name == "done"
+    )
+    assert [one["content"] for one in messages(client, conversation)][::2] == [FIRST, SECOND]
+
+
+def test_when_the_server_ends_what_is_asked_again_stays(sampled: Settings) -> None:
+    with served(sampled) as client:
+        path = f"/v1/conversations/{client.post('/v1/conversations', json={}).json()['id']}"
+        first = ask(client, path, max_tokens=4)[-1].data["question"]["id"]
+        before = messages(client, path)
+        with asked(client, "POST", f"{path}/messages", json=LONG | {"instead_of": first}) as events:
+            next(events)
+            next(events)
+    with RagPipeline(sampled) as pipeline:
+        stored = pipeline.library.catalog.conversations.messages(path.rpartition("/")[2])
+        pipeline.library.catalog.conversations.delete(path.rpartition("/")[2])
+    assert [one.content for one in stored] == [one["content"] for one in before]
