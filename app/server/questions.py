@@ -57,6 +57,8 @@ class AnswerChoices(RequestBody):
     retrieval: RetrievalMode | None = None
     # To look for the chunks in.
     documents: Annotated[Several[int | Named], Field(min_length=1, max_length=1000)] | None = None
+    # The last message that the client has seen: where there is another one behind it, it is told so (409).
+    newest: Annotated[int, Field(ge=1, lt=2**63)] | None = None
 
 
 class AskedQuestion(AnswerChoices):
@@ -157,7 +159,8 @@ def _asked(
     answering = service.pipeline.answering
     answering.cache.chosen(body.linker)
     answering.check(question, body.max_tokens or service.settings.max_tokens)
-    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id)
+    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id, body.newest)
+    conversation.check_newest()
     if body.instead_of is not None:
         conversation.place_of(body.instead_of)
     return service.generations.start(
@@ -179,11 +182,13 @@ def _compared(
     options = _options(body, service)
     options["linker"], options["border"] = FULL, caller.border_of(collection)
     options["collection_id"] = collection.id
-    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id)
-    asked = _last([message_card(one) for one in conversation.messages], "user")
+    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id, body.newest)
+    messages = conversation.messages
+    conversation.check_newest()
+    asked = _last([message_card(one) for one in messages], "user")
     if asked is None:
         raise NotFound(NOTHING_ASKED)
-    said = [one for one in conversation.messages if one.role == "assistant"]
+    said = [one for one in messages if one.role == "assistant"]
 
     def stream() -> AnswerStream:
         return service.history.compares(conversation.again(**options), said[-1].report if said else None)

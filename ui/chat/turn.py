@@ -65,18 +65,26 @@ def take_back() -> None:
     st.session_state.pop(TYPED, None)
 
 
-def send(connection: ServerConnection, conversation_id: str, question: str, instead_of: int | None = None) -> None:
+def send(
+    connection: ServerConnection,
+    conversation_id: str,
+    question: str,
+    instead_of: int | None = None,
+    newest: int | None = None,
+) -> None:
+    """`newest`: the last message that was shown; where another tab has added to it, the server refuses."""
     choices = dict(st.session_state.get(CHOSEN, {}))
     if instead_of is not None:
-        choices["instead_of"] = instead_of
+        choices |= {"instead_of": instead_of, "newest": newest}
     begun: Future[None] = Future()
     dismiss()
     st.session_state[SENDING] = SentQuestion(conversation_id, question, instead_of, False, begun)
     _start(begun, conversations.send, connection, conversation_id, question, choices)
 
 
-def compare(connection: ServerConnection, conversation_id: str, question: str) -> None:
+def compare(connection: ServerConnection, conversation_id: str, question: str, newest: int | None) -> None:
     choices = {name: value for name, value in st.session_state.get(CHOSEN, {}).items() if name != "linker"}
+    choices["newest"] = newest
     begun: Future[None] = Future()
     dismiss()
     st.session_state[SENDING] = SentQuestion(conversation_id, question, None, True, begun)

@@ -9,7 +9,10 @@ import httpx2
 import pytest
 
 from app import RagPipeline, Settings
+from app.answering.conversation import Conversation
 from app.answering.stream import BROKEN
+from app.errors import Conflict
+from app.library.catalog.records import NewMessage
 from tests.app.breaking import breaking
 from tests.app.server.event_streams import Told, asked, text_of
 from tests.app.server.serving import served
@@ -66,3 +69,39 @@ def test_when_the_server_ends_what_is_asked_again_stays(sampled: Settings) -> No
         stored = pipeline.library.catalog.conversations.messages(path.rpartition("/")[2])
         pipeline.library.catalog.conversations.delete(path.rpartition("/")[2])
     assert [one.content for one in stored] == [one["content"] for one in before]
+
+
+def test_what_a_client_has_not_seen_is_kept(client: httpx2.Client, conversation: str) -> None:
+    done = ask(client, conversation, max_tokens=4)[-1].data
+    seen = {"newest": done["answer"]["id"], "max_tokens": 4, "stream": False}
+    assert client.post(f"{conversation}/again", json=seen).status_code == 200
+    ask(client, conversation, SECOND, max_tokens=4)  # by another tab
+    before = messages(client, conversation)
+    again = {"question": FIRST, "instead_of": done["question"]["id"]} | seen
+    for path, body in (("messages", again), ("messages", {"question": "Who?"} | seen), ("again", seen)):
+        refused = client.post(f"{conversation}/{path}", json=body)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (409, "conflict_error")
+        assert "gone on elsewhere" in refused.json()["error"]["message"]
+        assert client.get(conversation).json()["answering"] is False
+    assert messages(client, conversation) == before
+    assert client.post(f"{conversation}/messages", json=again | {"newest": before[-1]["id"]}).status_code == 200
+    assert [one["content"] for one in messages(client, conversation)][::2] == [FIRST]
+
+
+def test_what_comes_while_an_answer_is_made_is_kept(
+    client: httpx2.Client, conversation: str, pipeline: RagPipeline
+) -> None:
+    done = ask(client, conversation, max_tokens=4)[-1].data
+    newest, name = done["answer"]["id"], conversation.rpartition("/")[2]
+    body = LONG | {"max_tokens": 60, "instead_of": done["question"]["id"], "newest": newest}
+    with asked(client, "POST", f"{conversation}/messages", json=body) as events:
+        next(events)
+        pipeline.library.catalog.conversations.add(name, [NewMessage("user", SECOND)])  # by another program
+        *_, last = events
+    assert (last.name, last.data["error"]["type"], last.data["stored"]) == ("error", "conflict_error", None)
+    assert [one["content"] for one in messages(client, conversation)][::2] == [FIRST, SECOND]
+    conversations = pipeline.library.catalog.conversations
+    stale = Conversation(pipeline.start, pipeline.library.catalog, "default", name, newest)
+    with pytest.raises(Conflict, match="gone on elsewhere"):
+        stale.again(linker="full")
+    assert conversations.count_messages(name) == 3
