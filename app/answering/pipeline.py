@@ -176,6 +176,7 @@ class RagPipeline(ContextVerbs):
                 together=asked.together,
             )
             stream = answering.start(request)
+            stream.report.seed = (asked.sampling or self.models.sampling).seed
             request = replace(request, together=None)  # what waits behind the answer holds no KV of it
         if self.gate.serves:
             stream.then.append(self.ahead.behind(answering, request))

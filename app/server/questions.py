@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -37,6 +38,7 @@ from ragcache.report import FULL
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
 LONGEST_QUESTION = 200_000  # characters
 LARGEST = 2**31 - 1
+SEEDS = 2**31  # that are drawn: any client's numbers hold them
 MOST_MESSAGES = 2000  # of a conversation, which a client is told whole
 Named = Annotated[str, Field(max_length=5000)]  # as files may be
 Beginning = Callable[[Callable[[], None]], ServedAnswer]
@@ -179,29 +181,34 @@ def _compared(
     conversation_id: str, body: AnswerChoices, service: Service, caller: Caller, over: Callable[[], None]
 ) -> ServedAnswer:
     stored, collection = found(conversation_id, service, caller)
-    options = _options(body, service)
-    options["linker"], options["border"] = FULL, caller.border_of(collection)
-    options["collection_id"] = collection.id
     conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id, body.newest)
     messages = conversation.messages
     conversation.check_newest()
     asked = _last([message_card(one) for one in messages], "user")
     if asked is None:
         raise NotFound(NOTHING_ASKED)
-    said = [one for one in messages if one.role == "assistant"]
+    earlier = next((one.report for one in reversed(messages) if one.role == "assistant"), None)
+    options = _options(body, service, (earlier or {}).get("seed"))
+    options["linker"], options["border"] = FULL, caller.border_of(collection)
+    options["collection_id"] = collection.id
 
     def stream() -> AnswerStream:
-        return service.history.compares(conversation.again(**options), said[-1].report if said else None)
+        return service.history.compares(conversation.again(**options), earlier)
 
     about = {"question": asked.content, "instead_of": None, "compares": True}
     return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it, caller.id, about)
 
 
-def _options(body: AnswerChoices, service: Service) -> dict[str, Any]:
+def _options(body: AnswerChoices, service: Service, seed: int | None = None) -> dict[str, Any]:
+    """What is sampled has a seed, which the answer's report keeps, so that one which is compared can be made with
+    the same: words that differ are the cache's then. `seed`: where the client names none.
+    """
     given = {name: value for name in ("temperature", "top_p", "seed") if (value := getattr(body, name)) is not None}
     options: dict[str, Any] = {"max_tokens": body.max_tokens, "top_k": body.chunks, "retrieval": body.retrieval}
-    if given:
-        options["sampling"] = replace(service.pipeline.models.sampling, **given)
+    options["sampling"] = sampling = replace(service.pipeline.models.sampling, **given)
+    if sampling.temperature and body.seed is None:
+        drawn = secrets.randbelow(SEEDS) if sampling.seed is None else sampling.seed
+        options["sampling"] = replace(sampling, seed=drawn if seed is None else seed)
     if body.documents is not None:
         options["where"] = {"document": body.documents}
     return options

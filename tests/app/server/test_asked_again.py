@@ -105,3 +105,17 @@ def test_what_comes_while_an_answer_is_made_is_kept(
     with pytest.raises(Conflict, match="gone on elsewhere"):
         stale.again(linker="full")
     assert conversations.count_messages(name) == 3
+
+
+@pytest.mark.parametrize("seed", [{}, {"seed": 7}])
+def test_what_is_compared_is_sampled_alike(client: httpx2.Client, conversation: str, seed: dict[str, int]) -> None:
+    """With the linker that uses no cache both are the same words, though the server drew what they were sampled by."""
+    options = {"temperature": 2.0, "max_tokens": 12}
+    said = ask(client, conversation, linker="full", **options, **seed)[-1].data["answer"]
+    again = client.post(f"{conversation}/again", json=options | {"stream": False}).json()["answer"]
+    assert again["content"] == said["content"]
+    assert again["report"]["seed"] == said["report"]["seed"] == seed.get("seed", said["report"]["seed"])
+    other = ask(client, conversation, linker="full", **options)[-1].data["answer"]
+    assert isinstance(other["report"]["seed"], int) and other["report"]["seed"] != said["report"]["seed"]
+    greedy = ask(client, conversation, temperature=0.0, max_tokens=2)[-1].data["answer"]
+    assert greedy["report"]["seed"] is None
