@@ -48,6 +48,8 @@ def _talk(connection: ServerConnection, name: str, messages: Sequence[Message], 
     st.html(_earlier(name, messages[:first]))
     if not turn.settled(name):
         _settle(connection, name, messages)
+        if turn.typed(name):  # which waited for that
+            st.rerun()
     if first < len(messages):
         _last(connection, name, messages, first)
     _failure(connection, name, messages, first)
@@ -112,7 +114,7 @@ def _waiting(name: str) -> None:
     """What was typed meanwhile."""
     if question := turn.typed(name):
         st.html(f'{history.question(question)}<p class="rc-hint">It is asked when this answer has ended.</p>')
-        st.button("Do not ask it", key="chat-take-back", on_click=turn.take_back)
+        st.button("Do not ask it", key="chat-take-back", on_click=turn.take_back, args=(name,))
 
 
 def _kept(messages: Sequence[Message], instead_of: int | None) -> Sequence[Message]:
@@ -189,7 +191,7 @@ def _failure(connection: ServerConnection, name: str, messages: Sequence[Message
         else:
             resent = (connection, name, failed.question, place, newest)
             st.button("Send it again", icon=":material/refresh:", key="chat-resend", on_click=turn.send, args=resent)
-        st.button("Dismiss", key="chat-dismiss", on_click=turn.dismiss)
+        st.button("Dismiss", key="chat-dismiss", on_click=turn.dismiss, args=(name,))
 
 
 def _newest(messages: Sequence[Message]) -> int | None:

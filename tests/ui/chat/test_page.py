@@ -100,11 +100,11 @@ def test_whoever_comes_in_mid_answer_sees_all_of_it_and_is_asked_next(
     body = {"question": SECOND, "max_tokens": 150, "temperature": 2.0, "seed": 1}
     with asked(client, "POST", f"/v1/conversations/{talked}/messages", json=body) as events:
         next(events)
-    page.session_state[turn.TYPED] = (talked, "And then?")
+    page.session_state[turn.TYPED] = {talked: "And then?"}
     assert questions(opened(page, talked)) == [QUESTION, SECOND, "And then?"]
     contents = [one["content"] for one in said(client, talked)]
     assert contents[::2] == [QUESTION, SECOND, "And then?"]
-    assert turn.TYPED not in page.session_state
+    assert page.session_state[turn.TYPED] == {}
 
 
 def test_what_is_refused_stands_there_to_be_sent_again(page: AppTest, client: httpx2.Client, talked: str) -> None:
@@ -119,7 +119,7 @@ def test_what_is_refused_stands_there_to_be_sent_again(page: AppTest, client: ht
 
 
 def test_a_question_that_a_server_lost_stands_there(page: AppTest, talked: str) -> None:
-    page.session_state[turn.ASKED] = turn.SentQuestion(talked, "Was it lost?", None, False, Future())
+    page.session_state[turn.ASKED] = {talked: turn.SentQuestion(talked, "Was it lost?", None, False, Future())}
     html = opened(page, talked)
     assert questions(html) == [QUESTION, "Was it lost?"] and turn.LOST in html
     assert questions(button(page, "Dismiss")) == [QUESTION]
