@@ -51,7 +51,7 @@ class SentFiles:
 
     def _send(self, path: Path) -> None:
         if path.name in self._names:
-            self._fail(path, "has the name of another file that was sent: a server knows documents by their names")
+            self._fail(path, files.SAME_NAME)
             return
         self._names.add(path.name)
         try:

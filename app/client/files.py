@@ -17,6 +17,7 @@ from app.job_states import ENDED
 PAGE = 1000  # documents
 MOST_PAGES = 1000
 AT_ONCE = 1 << 18  # bytes of a file
+SAME_NAME = "has the name of another file that was sent: a server knows documents by their names"
 OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
 MISSING = 404
 GROWING = ("chunks", "tokens", "kv_variants", "kv_bytes")
