@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unicodedata import category
 
 from ragcache.errors import RagcacheError
+
+ORDINARY = "\u00ad\u200c\u200d"  # soft hyphen and joiners, which Persian, Hindi and emoji are written with
 
 
 class CatalogError(RagcacheError):
@@ -91,4 +94,15 @@ class MaintenanceError(RagcacheError):
 def printable(path: Path) -> str:
     """The path on one line of valid Unicode: names on disk may hold line breaks, and bytes that are no UTF-8."""
     valid = str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in valid)
+    return on_one_line(valid)
+
+
+def on_one_line(text: str) -> str:
+    """Harmless to a terminal: blanks of any width as a space, and what else cannot be printed as an escape."""
+    return "".join(map(_sign, text))
+
+
+def _sign(sign: str) -> str:
+    if sign.isprintable() or sign in ORDINARY:
+        return sign
+    return " " if category(sign) == "Zs" else sign.encode("unicode_escape").decode("ascii")

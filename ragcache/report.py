@@ -57,6 +57,7 @@ class Report:
     timeline: list[Stretch] = field(default_factory=list)  # what was done when
     prefix_tokens: int = 0  # of the whole prompt, those whose KV came from a stored exact prefix or vLLM's prefix cache
     question_cached: int = 0  # of the question's tokens, those among them
+    seed: int | None = None  # that the answer was sampled with, where the application knows
 
     @property
     def reused(self) -> int:

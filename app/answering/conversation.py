@@ -12,7 +12,7 @@ from app.answering import Answer, Asked
 from app.answering.answerer import STOPPED
 from app.answering.question_options import AskedInConversation, taking
 from app.answering.standing import DocumentPlace
-from app.answering.stream import AnswerStream, AsyncAnswerStream
+from app.answering.stream import BROKEN, AnswerStream, AsyncAnswerStream
 from app.errors import CatalogError, NotFound
 from app.library.catalog import Catalog
 from app.library.catalog.records import Message, NewMessage
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from app.prompt import Turn
 
 LONGEST_TITLE = 80
+LEFT = "it is not stored, and what it was to take the place of is still there"
 NOTHING_ASKED = "nothing has been asked here yet"
 Said = Message | NewMessage
 RECENT = 200  # messages that a question reads: what was said before these is seldom still meant
@@ -31,17 +32,27 @@ class Conversation:
     """The catalog holds it: any program may go on with it by its id, and each question sees what is stored then.
 
     A question is stored together with its answer, when that ends. An answer that was stopped is stored as far as it
-    came, and not at all if that is nowhere. What cannot be stored is kept here; its answer says so, and each later
-    question tries again, as `save` does.
+    came, and not at all if that is nowhere; where a fault broke it off, it takes no other's place. What cannot be
+    stored is kept here; its answer says so, and each later question tries again, as `save` does.
     """
 
-    def __init__(self, start: Start, catalog: Catalog, collection: str, conversation_id: str | None = None):
-        """`start` answers its questions."""
+    def __init__(
+        self,
+        start: Start,
+        catalog: Catalog,
+        collection: str,
+        conversation_id: str | None = None,
+        newest: int | None = None,
+    ):
+        """`start` answers its questions. `newest`: the last message that whoever asks has seen. Where there is another
+        one behind it, nothing is stored and nothing answered again.
+        """
         self.collection = collection
         self.id = conversation_id  # None until something is stored
         self.unsaved: list[Answer] = []
         self.saved: list[Message] = []  # by the last `save` that stored any
         self._instead_of: int | None = None
+        self._newest = newest
         self._start, self._catalog = start, catalog
         self._conversations = catalog.conversations
 
@@ -82,12 +93,18 @@ class Conversation:
     def again(self, **options: Any) -> AnswerStream:
         """The last question, answered once more behind what stood before it, to compare: nothing is stored."""
         messages = self._said(RECENT + 2)  # with itself and its answer behind what it has read itself
+        self.check_newest()
         asked = [place for place, message in enumerate(messages) if message.role == "user"]
         if not asked:
             raise NotFound(NOTHING_ASKED)
         before = messages[: asked[-1]]
         told = replace(Asked(**options), history=turns(before), collection=self.collection)
         return self._start(messages[asked[-1]].content, told, _last_places(before))
+
+    def check_newest(self) -> None:
+        """Raises Conflict where somebody has said more than whoever asks has seen."""
+        if self.id is not None:
+            self._conversations.check_newest(self.id, self._newest)
 
     def place_of(self, message_id: int) -> int:
         """Among the messages. Raises NotFound where it is no question of this conversation."""
@@ -112,9 +129,11 @@ class Conversation:
         if self.id is None:
             collection = self._catalog.collections.get(self.collection)
             self.id = self._conversations.create(collection, title).id
-        messages, instead_of = _messages(self.unsaved), self._instead_of
-        self.saved = self._conversations.add(self.id, messages, title=title, instead_of=instead_of)
+        messages, instead_of, newest = _messages(self.unsaved), self._instead_of, self._newest
+        self.saved = self._conversations.add(self.id, messages, title=title, instead_of=instead_of, newest=newest)
         self._instead_of = None
+        if self._newest is not None:
+            self._newest = self.saved[-1].id
         self.unsaved.clear()
 
     def _said(self, most: int, before: int | None = None) -> list[NewMessage]:
@@ -124,6 +143,8 @@ class Conversation:
         return [*stored, *(_messages(self.unsaved) if before is None else ())]
 
     def _store(self, instead_of: int | None, answer: Answer) -> Answer:
+        if instead_of is not None and BROKEN in answer.notes:
+            return replace(answer, notes=(*answer.notes, LEFT))
         if not answer.text and STOPPED in answer.notes:  # before its first word
             return answer
         if instead_of is not None:  # what could not be stored stands behind it

@@ -152,7 +152,7 @@ class RagPipeline(ContextVerbs):
         answering = answering.within(asked.border, asked.system, asked.system_owner)
         answering.check(question, asked.max_tokens or settings.max_tokens)
         with self.models.answering():  # finding chunks is part of it
-            query = self.condensed(asked.history, question, asked.retrieval)
+            query = self.condensed(asked.history, question, asked.retrieval, asked.border)
             rewritten = perf_counter()
             found = self._searching.run(collection, query, asked)
             fits = self._searching.fits(query, asked.retrieval)
@@ -176,6 +176,7 @@ class RagPipeline(ContextVerbs):
                 together=asked.together,
             )
             stream = answering.start(request)
+            stream.report.seed = (asked.sampling or self.models.sampling).seed
             request = replace(request, together=None)  # what waits behind the answer holds no KV of it
         if self.gate.serves:
             stream.then.append(self.ahead.behind(answering, request))
@@ -192,9 +193,11 @@ class RagPipeline(ContextVerbs):
             return Conversation(self.start, self.library.catalog, self._searching.collection(collection).name)
         return Conversation.stored(self.start, self.library.catalog, conversation_id)
 
-    def condensed(self, history: Sequence[Turn], question: str, mode: RetrievalMode | None = None) -> str:
-        """What a question behind these turns is searched by."""
-        answering = self.answering
+    def condensed(
+        self, history: Sequence[Turn], question: str, mode: RetrievalMode | None = None, border: str = ""
+    ) -> str:
+        """What a question behind these turns is searched by. `border`: of the KV of what the model reads for that."""
+        answering = self.answering.within(border)
         condense = self.settings.condense
         fits = partial(self._searching.fits, mode=mode)
         return condensed(condense, history, question, lambda: (answering.template, answering.cache), fits)

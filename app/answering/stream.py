@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole; what may break is for `then`
 REPEATED = "the answer began to repeat itself and was stopped"
+BROKEN = "a fault broke the answer off, or its server ended"
 CUT_OFF = "the answer was cut off: it came to its most tokens (max_tokens, RAGCACHE_MAX_TOKENS)"
 _log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class AnswerStream:
         self.finding_s = 0.0  # of the time to its first token, what went before the engine
         self.then: list[Callable[[Answer], Answer]] = []  # called with the answer, once; may add to it
         self.heard: list[Callable[[], None]] = []  # called at each token, on the thread that reads
+        self.broken = False  # whether what ends it before its end is a fault, and no wish of its reader's
         self._generation = generation
         self._tokens: Iterator[int] | None = iter(generation)
         self._pieces = pieces
@@ -122,8 +124,9 @@ class AnswerStream:
             raise StopIteration
         return piece
 
-    def stop(self) -> None:
+    def stop(self, broken: bool = False) -> None:
         """Ask it to end after the token that is computed now, if one is; does not wait. Whoever reads it ends it."""
+        self.broken = self.broken or broken
         self._stopped.set()
         self._generation.cancel()
 
@@ -146,7 +149,9 @@ class AnswerStream:
             if piece := self._pieces.end():
                 self._shown.append(piece)
             # An engine that is ended, or a server of its own, cuts answers off.
-            self._end(whole=not self._stopped.is_set() and self._generation.finish_reason != "cancelled")
+            cut = self._generation.finish_reason == "cancelled"
+            self.broken = self.broken or (cut and not self._stopped.is_set())
+            self._end(whole=not cut and not self._stopped.is_set())
             return piece
         if piece:
             self._shown.append(piece)
@@ -156,7 +161,7 @@ class AnswerStream:
         """What breaks here leaves an answer that was stopped, however often it is asked for."""
         assert self._tokens is not None
         with ExitStack() as broken:
-            broken.callback(self._end, whole=False)
+            broken.callback(self._break)
             token = next(self._tokens, None)
             if token is not None:
                 for call in self.heard:
@@ -167,6 +172,10 @@ class AnswerStream:
             broken.pop_all()
         return token
 
+    def _break(self) -> None:
+        self.broken = True
+        self._end(whole=False)
+
     def _end(self, whole: bool) -> None:
         if self._tokens is None:
             return
@@ -176,15 +185,17 @@ class AnswerStream:
         finally:  # an engine that breaks does not take what was shown with it
             self.report.answer_tokens = len(self._generation.tokens)
             self._answer = self._finish(self.text, whole)
-            if whole and (ending := self._ending()):
+            if ending := self._ending(whole):
                 self._answer = replace(self._answer, notes=(*self._answer.notes, ending))
             with ExitStack() as rest:  # all of it, also where the program is interrupted meanwhile
                 rest.callback(release_helpers)
                 for call in reversed(self.then):
                     rest.callback(self._follow, call)
 
-    def _ending(self) -> str:
-        """What a reader of a whole answer should know of its end; "" of one that ended by itself."""
+    def _ending(self, whole: bool) -> str:
+        """What a reader should know of its end; "" of one that ended by itself, or by his wish."""
+        if not whole:
+            return BROKEN if self.broken else ""
         if self._repeats:
             return REPEATED
         return CUT_OFF if self.finish_reason == "length" else ""
@@ -204,6 +215,8 @@ class AnswerStream:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        if any(isinstance(one, Exception) for one in raised):  # an interrupt is none
+            self.stop(broken=True)
         self.close()
 
 
@@ -275,6 +288,8 @@ class AsyncAnswerStream:
         return self
 
     async def __aexit__(self, *raised: object) -> None:
+        if any(isinstance(one, Exception) for one in raised):
+            self._stream.stop(broken=True)
         await self.aclose()
 
 

@@ -7,11 +7,12 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from app.errors import CollectionBusy
+from app.errors import CollectionBusy, on_one_line
 from ragcache.errors import RagcacheError
 
 # What a command tells in a line. All else is a bug, or an interrupt.
 FAILURES = (RagcacheError, OSError, MemoryError)
+JOINERS = "\u200c\u200d"
 LATER = 75  # as sysexits has it: the same command may succeed in a while
 
 
@@ -26,7 +27,7 @@ def exit_code(error: BaseException) -> int:
 
 def plain(text: str) -> str:
     """On one line, and harmless to a terminal: what cannot be printed is written as an escape."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return on_one_line(text)
 
 
 def width(text: str) -> int:
@@ -35,7 +36,7 @@ def width(text: str) -> int:
 
 
 def _columns(sign: str) -> int:
-    if unicodedata.combining(sign) or unicodedata.category(sign) in ("Mn", "Me"):
+    if unicodedata.combining(sign) or unicodedata.category(sign) in ("Mn", "Me") or sign in JOINERS:
         return 0
     return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
 

@@ -53,7 +53,7 @@ class SentFiles:
     def _send(self, path: Path) -> None:
         name = normalize("NFC", path.name)  # as the server will call it
         if name in self._names:
-            self._fail(path, "has the name of another file that was sent: a server knows documents by their names")
+            self._fail(path, files.SAME_NAME)
             return
         self._names.add(name)
         try:

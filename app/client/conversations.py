@@ -14,7 +14,7 @@ PAGE = 50
 @dataclass
 class FollowedAnswer:
     """An answer as far as it has come. `message` is None until its end, and where it was stopped before its first word;
-    `error` says what broke it.
+    `error` says what broke it, and `stored` is the id of its question where what came is stored all the same.
     """
 
     question: str = ""
@@ -25,6 +25,7 @@ class FollowedAnswer:
     message: Record | None = None
     notes: list[str] = field(default_factory=list)
     error: str = ""
+    stored: int | None = None
     ended: bool = False
 
 
@@ -107,3 +108,5 @@ def take(answer: FollowedAnswer, name: str, data: Mapping[str, Any]) -> None:
         answer.notes = [str(one) for one in data["notes"]]
     elif name == "error":
         answer.ended, answer.error = True, str(data["error"]["message"])
+        if stored := data.get("stored"):
+            answer.stored = stored["question"]

@@ -18,6 +18,7 @@ from app.job_states import ENDED
 PAGE = 1000  # documents
 MOST_PAGES = 1000
 AT_ONCE = 1 << 18  # bytes of a file
+SAME_NAME = "has the name of another file that was sent: a server knows documents by their names"
 OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
 MISSING = 404
 FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")  # of the same letters, by which documents may be called

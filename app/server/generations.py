@@ -33,6 +33,7 @@ _MARK = re.compile(r"([0-9a-f]{12})-([0-9]{1,9})")
 Begin = Callable[[], AnswerStream]
 Watching = Callable[[Callable[[RefusedRequest], None]], AbstractContextManager[None]]  # see `KeyWatch.watching`
 Finish = Callable[[Answer], Mapping[str, Any]]  # what is told of an answer that has ended, and is stored by now
+Stored = Callable[[], Mapping[str, int] | None]  # ids of its messages, as far as they are stored
 
 
 class ServedAnswer:
@@ -47,9 +48,11 @@ class ServedAnswer:
         frank: bool,
         watching: Watching,
         about: Mapping[str, Any] | None = None,
+        stored: Stored = lambda: None,
     ):
         """`over` is called at its end, before anybody is told of that. `frank`: see `shown`. `watching`: the key of
-        whoever has asked it. `about`: what `start` tells beside it, for whoever has not asked it himself.
+        whoever has asked it. `about`: what `start` tells beside it, for whoever has not asked it himself. `stored`:
+        what `error` tells of it.
         """
         self.name = name
         self.id = uuid.uuid4().hex[:12]
@@ -57,13 +60,13 @@ class ServedAnswer:
         self.result: Mapping[str, Any] | None = None
         self.failure: Exception | None = None
         self._begin, self._finish, self._over, self._frank = begin, finish, over, frank
-        self._watching, self._about = watching, about or {}
+        self._watching, self._about, self._stored = watching, about or {}, stored
         self._lock = threading.Lock()  # of all below
         self._events: list[bytes] = []
         self._waiting = ""  # text that is told with the next piece
         self._listeners: set[Callable[[], None]] = set()
         self._stream: AnswerStream | None = None
-        self._stopped = False
+        self._stopped = self._broken = False
         self._refusal: RefusedRequest | None = None
         self.thread = threading.Thread(
             target=copy_context().run, args=(self._run,), name=f"generation-{self.id}", daemon=True
@@ -73,18 +76,19 @@ class ServedAnswer:
     def running(self) -> bool:
         return self.ended_at is None
 
-    def stop(self) -> None:
-        """Ask it to end after the token that is computed now; does not wait."""
+    def stop(self, broken: bool = False) -> None:
+        """Ask it to end after the token that is computed now; does not wait. `broken`: see `AnswerStream`."""
         with self._lock:
             self._stopped, stream = True, self._stream
+            self._broken = self._broken or broken
         if stream is not None:
-            stream.stop()
+            stream.stop(broken)
 
     def refuse(self, refusal: RefusedRequest) -> None:
         """End it as one that may no longer be asked. Its followers are told at once, whatever it computes now."""
         with self._lock:
             self._refusal, listeners = refusal, list(self._listeners)
-        self.stop()
+        self.stop(broken=True)
         for wake in listeners:
             wake()
 
@@ -116,7 +120,8 @@ class ServedAnswer:
                     yield one
                 after += len(events)
                 if running and refusal is not None:
-                    yield self._event("error", stream_problem(refusal, self._frank), after + 1)
+                    told = {**stream_problem(refusal, self._frank), "stored": None}  # or not yet
+                    yield self._event("error", told, after + 1)
                 if not running or refusal is not None:
                     return
                 try:
@@ -140,9 +145,9 @@ class ServedAnswer:
         try:
             with self._watching(self.refuse), self._begin() as stream:
                 with self._lock:
-                    self._stream, stopped = stream, self._stopped
+                    self._stream, stopped, broken = stream, self._stopped, self._broken
                 if stopped:
-                    stream.stop()
+                    stream.stop(broken)
                 citations = [one.to_dict() for one in stream.citations]
                 self._tell("start", {"id": self.id, **self._about, "citations": citations})
                 for piece in stream:
@@ -161,7 +166,7 @@ class ServedAnswer:
 
     def _fail(self, error: Exception) -> None:
         self.failure = error
-        self._tell("error", stream_problem(error, self._frank), last=True)
+        self._tell("error", {**stream_problem(error, self._frank), "stored": self._stored()}, last=True)
 
     def _add(self, piece: str, last: bool = False) -> None:
         self._waiting += piece
@@ -202,6 +207,7 @@ class ServedAnswers:
         frank: bool,
         key: str,
         about: Mapping[str, Any] | None = None,
+        stored: Stored = lambda: None,
     ) -> ServedAnswer:
         """For as long as the key of that id is good; "" is none. Raises RefusedRequest where one of this name runs:
         nothing has begun then, and `over` is not called.
@@ -214,7 +220,7 @@ class ServedAnswers:
                     409, "an answer is being made here: wait for its end, or stop it", code="answering"
                 )
             watching = partial(self._keys.watching, key)
-            new = ServedAnswer(name, begin, finish, over, frank, watching, about)
+            new = ServedAnswer(name, begin, finish, over, frank, watching, about, stored)
             new.thread.start()
             self._all.append(new)
             return new
@@ -248,7 +254,7 @@ class ServedAnswers:
         with self._lock:
             self._closed, running = True, [one for one in self._all if one.running]
         for one in running:
-            one.stop()
+            one.stop(broken=True)
         deadline = time.monotonic() + CLOSING_S
         for one in running:
             one.thread.join(max(0.0, deadline - time.monotonic()))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,8 +17,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.answering import Answer, SupportedSentence
-from app.answering.conversation import NOTHING_ASKED, Conversation
-from app.answering.stream import AnswerStream
+from app.answering.conversation import LEFT, NOTHING_ASKED, Conversation
+from app.answering.stream import BROKEN, AnswerStream
 from app.errors import NotFound
 from app.library.catalog.records import Message
 from app.models.cores import in_thread
@@ -37,9 +38,11 @@ from ragcache.report import FULL
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
 LONGEST_QUESTION = 200_000  # characters
 LARGEST = 2**31 - 1
+SEEDS = 2**31  # that are drawn: any client's numbers hold them
 MOST_MESSAGES = 2000  # of a conversation, which a client is told whole
 Named = Annotated[str, Field(max_length=5000)]  # as files may be
 Beginning = Callable[[Callable[[], None]], ServedAnswer]
+_PARTS = {"user": "question", "assistant": "answer"}
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}}
 
 
@@ -56,6 +59,8 @@ class AnswerChoices(RequestBody):
     retrieval: RetrievalMode | None = None
     # To look for the chunks in.
     documents: Annotated[Several[int | Named], Field(min_length=1, max_length=1000)] | None = None
+    # The last message that the client has seen: where there is another one behind it, it is told so (409).
+    newest: Annotated[int, Field(ge=1, lt=2**63)] | None = None
 
 
 class AskedQuestion(AnswerChoices):
@@ -156,7 +161,8 @@ def _asked(
     answering = service.pipeline.answering
     answering.cache.chosen(body.linker)
     answering.check(question, body.max_tokens or service.settings.max_tokens)
-    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id)
+    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id, body.newest)
+    conversation.check_newest()
     if body.instead_of is not None:
         conversation.place_of(body.instead_of)
     return service.generations.start(
@@ -167,6 +173,7 @@ def _asked(
         caller.runs_it,
         caller.id,
         {"question": question, "instead_of": body.instead_of, "compares": False},
+        lambda: {_PARTS[one.role]: one.id for one in conversation.saved} or None,
     )
 
 
@@ -174,34 +181,45 @@ def _compared(
     conversation_id: str, body: AnswerChoices, service: Service, caller: Caller, over: Callable[[], None]
 ) -> ServedAnswer:
     stored, collection = found(conversation_id, service, caller)
-    options = _options(body, service)
-    options["linker"], options["border"] = FULL, caller.border_of(collection)
-    options["collection_id"] = collection.id
-    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id)
-    asked = _last([message_card(one) for one in conversation.messages], "user")
+    conversation = Conversation(service.pipeline.start, service.catalog, collection.name, stored.id, body.newest)
+    messages = conversation.messages
+    conversation.check_newest()
+    asked = _last([message_card(one) for one in messages], "user")
     if asked is None:
         raise NotFound(NOTHING_ASKED)
-    said = [one for one in conversation.messages if one.role == "assistant"]
+    earlier = next((one.report for one in reversed(messages) if one.role == "assistant"), None)
+    options = _options(body, service, (earlier or {}).get("seed"))
+    options["linker"], options["border"] = FULL, caller.border_of(collection)
+    options["collection_id"] = collection.id
 
     def stream() -> AnswerStream:
-        return service.history.compares(conversation.again(**options), said[-1].report if said else None)
+        return service.history.compares(conversation.again(**options), earlier)
 
     about = {"question": asked.content, "instead_of": None, "compares": True}
     return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it, caller.id, about)
 
 
-def _options(body: AnswerChoices, service: Service) -> dict[str, Any]:
+def _options(body: AnswerChoices, service: Service, seed: int | None = None) -> dict[str, Any]:
+    """What is sampled has a seed, which the answer's report keeps, so that one which is compared can be made with
+    the same: words that differ are the cache's then. `seed`: where the client names none.
+    """
     given = {name: value for name in ("temperature", "top_p", "seed") if (value := getattr(body, name)) is not None}
     options: dict[str, Any] = {"max_tokens": body.max_tokens, "top_k": body.chunks, "retrieval": body.retrieval}
-    if given:
-        options["sampling"] = replace(service.pipeline.models.sampling, **given)
+    options["sampling"] = sampling = replace(service.pipeline.models.sampling, **given)
+    if sampling.temperature and body.seed is None:
+        drawn = secrets.randbelow(SEEDS) if sampling.seed is None else sampling.seed
+        options["sampling"] = replace(sampling, seed=drawn if seed is None else seed)
     if body.documents is not None:
         options["where"] = {"document": body.documents}
     return options
 
 
 def _stored(conversation: Conversation, answer: Answer) -> Mapping[str, Any]:
-    """What is told of an answer, when it is stored. Raises CatalogError where it cannot be."""
+    """What is told of an answer, when it is stored. Raises CatalogError where it cannot be, and RefusedRequest where it
+    broke off and takes no other's place.
+    """
+    if LEFT in answer.notes:
+        raise RefusedRequest(503, f"{BROKEN}: {LEFT}", code="broken")
     conversation.save()
     saved = conversation.saved
     return _ended(_of(saved, "user"), _of(saved, "assistant"), answer)

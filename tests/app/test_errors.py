@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 
-from app.cli.output import LATER, exit_code
-from app.errors import CatalogError, CollectionBusy, IngestError, LoadError, MaintenanceError, NotFound
+from app.cli.output import LATER, exit_code, plain
+from app.errors import CatalogError, CollectionBusy, IngestError, LoadError, MaintenanceError, NotFound, printable
 from ragcache.errors import ConfigError, CorruptEntry, ModelError, PromptError, RagcacheError, StoreError
 from retriever import RetrieverError
 from splitter import SplitterError
@@ -48,3 +49,16 @@ def test_statuses(error: RagcacheError, status: int) -> None:
 
 def test_what_the_system_raises_is_a_plain_failure() -> None:
     assert exit_code(OSError("full")) == exit_code(MemoryError()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("می\u200cخواهم क्\u200dष 👩\u200d🔬 Zu\u00adcker", "می\u200cخواهم क्\u200dष 👩\u200d🔬 Zu\u00adcker"),
+        ("3.04\u202fPM 12\u00a0000 a\u3000b\u2009c", "3.04 PM 12 000 a b c"),
+        ("a\u202eb\u2066c\u200fd\u061ce", r"a\u202eb\u2066c\u200fd\u061ce"),
+        ("a\nb\t\x1b[31m\x9b\u2028\u200b\ufeff", r"a\nb\t\x1b[31m\x9b\u2028\u200b\ufeff"),
+    ],
+)
+def test_what_is_ordinary_stands_as_it_is_and_what_a_terminal_obeys_as_an_escape(text: str, told: str) -> None:
+    assert plain(text) == printable(Path(text)) == told

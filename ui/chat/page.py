@@ -44,7 +44,7 @@ def show(action: Action | None) -> None:
     collection = sidebar.choose(names, opened)
     st.chat_input(f"Ask about {_short(collection)}", key=QUESTION, max_chars=talk.LONGEST, on_submit=_take_question)
     if opened is None and meant not in (None, *names) and (question := turn.typed("")):
-        turn.take_back()
+        turn.take_back("")
         turn.refuse("", question, GONE.format(meant))
     opened = _ask(connection, opened, collection)
     sidebar.show(connection, opened)
@@ -83,17 +83,18 @@ def _ask(connection: ServerConnection, opened: Card | None, collection: str) -> 
     """Send what was typed, unless an answer is under way here; the conversation that is open then."""
     name = str(opened["id"]) if opened else ""
     question = turn.typed(name)
-    if not question or (opened and (opened["answering"] or turn.sending(name))):
+    if not question or (opened and (opened["answering"] or turn.under_way(name))):
         return opened
     try:
         opened = opened or conversations.create(connection, collection)
     except ServerError as error:
-        turn.take_back()
+        turn.take_back(name)
         turn.refuse("", question, str(error))
         return None
     st.query_params.from_dict({CONVERSATION: str(opened["id"])})
     turn.send(connection, str(opened["id"]), question)
-    turn.take_back()  # not sooner: a click meanwhile ends this run, and the next one would know of no question
+    turn.dismiss(name)
+    turn.take_back(name)  # not sooner: a click meanwhile ends this run, and the next one would know of no question
     return opened
 
 

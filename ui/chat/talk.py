@@ -48,9 +48,11 @@ def _talk(connection: ServerConnection, name: str, messages: Sequence[Message], 
     st.html(_earlier(name, messages[:first]))
     if not turn.settled(name):
         _settle(connection, name, messages)
+        if turn.typed(name):  # which waited for that
+            st.rerun()
     if first < len(messages):
         _last(connection, name, messages, first)
-    _failure(connection, name)
+    _failure(connection, name, messages, first)
 
 
 def _earlier(name: str, kept: Sequence[Message]) -> str:
@@ -112,7 +114,7 @@ def _waiting(name: str) -> None:
     """What was typed meanwhile."""
     if question := turn.typed(name):
         st.html(f'{history.question(question)}<p class="rc-hint">It is asked when this answer has ended.</p>')
-        st.button("Do not ask it", key="chat-take-back", on_click=turn.take_back)
+        st.button("Do not ask it", key="chat-take-back", on_click=turn.take_back, args=(name,))
 
 
 def _kept(messages: Sequence[Message], instead_of: int | None) -> Sequence[Message]:
@@ -133,36 +135,36 @@ def _last(connection: ServerConnection, name: str, messages: Sequence[Message], 
         if (plain := turn.comparison(name, _newest(messages))) is not None:
             st.html(comparison.beside(behind[-1], plain))
     if st.session_state.get(EDITED) == asked["id"]:
-        _edit(connection, name, asked)
+        _edit(connection, name, asked, _newest(messages))
     else:
-        _actions(connection, name, asked, answered=bool(behind))
+        _actions(connection, name, asked, _newest(messages))
 
 
-def _actions(connection: ServerConnection, name: str, asked: Message, *, answered: bool) -> None:
+def _actions(connection: ServerConnection, name: str, asked: Message, newest: int | None) -> None:
     question = str(asked["content"])
     with st.container(horizontal=True, key="chat-actions"):
-        again = (connection, name, question, int(asked["id"]))
+        again = (connection, name, question, int(asked["id"]), newest)
         st.button("Again", icon=":material/refresh:", key="chat-again", on_click=turn.send, args=again)
         st.button("Edit", icon=":material/edit:", key="chat-edit", on_click=_begin_edit, args=(asked["id"],))
-        if answered:
+        if newest != asked["id"]:  # it has an answer
             st.button(
                 "Answer without cache",
                 icon=":material/compare_arrows:",
                 key="chat-compare",
                 on_click=turn.compare,
-                args=(connection, name, question),
+                args=(connection, name, question, newest),
                 help="Computes the same answer from nothing, and measures how long that takes.",
             )
 
 
-def _edit(connection: ServerConnection, name: str, asked: Message) -> None:
+def _edit(connection: ServerConnection, name: str, asked: Message, newest: int | None) -> None:
     with st.form("chat-edit-form", border=True):
         text = st.text_area("Your question", value=str(asked["content"]), max_chars=LONGEST)
         st.html('<p class="rc-hint">Its answer is replaced.</p>')
         with st.container(horizontal=True):
             ask, leave = st.form_submit_button("Ask", type="primary"), st.form_submit_button("Leave it")
     if ask and text.strip():
-        turn.send(connection, name, text.strip(), int(asked["id"]))
+        turn.send(connection, name, text.strip(), int(asked["id"]), newest)
     if leave or (ask and text.strip()):
         st.session_state.pop(EDITED, None)
         st.rerun()
@@ -172,19 +174,24 @@ def _begin_edit(message_id: int) -> None:
     st.session_state[EDITED] = message_id
 
 
-def _failure(connection: ServerConnection, name: str) -> None:
-    failed = turn.failed(name)
+def _failure(connection: ServerConnection, name: str, messages: Sequence[Message], last: int) -> None:
+    """`last`: the place of the last question, in whose stead alone one is sent again: what stands behind an earlier one
+    is kept.
+    """
+    failed, newest = turn.failed(name), _newest(messages)
     if failed is None:
         return
-    st.html(refusal(failed.reason) if failed.compares else history.question(failed.question) + refusal(failed.reason))
+    place = next((failed.instead_of for one in messages[last : last + 1] if one["id"] == failed.instead_of), None)
+    stands = failed.compares or (place is not None and messages[last]["content"] == failed.question)
+    st.html(refusal(failed.reason) if stands else history.question(failed.question) + refusal(failed.reason))
     with st.container(horizontal=True):
         if failed.compares:
-            again, arguments = "Try again", (connection, name, failed.question)
+            again, arguments = "Try again", (connection, name, failed.question, newest)
             st.button(again, icon=":material/refresh:", key="chat-resend", on_click=turn.compare, args=arguments)
         else:
-            resent = (connection, name, failed.question, failed.instead_of)
+            resent = (connection, name, failed.question, place, newest)
             st.button("Send it again", icon=":material/refresh:", key="chat-resend", on_click=turn.send, args=resent)
-        st.button("Dismiss", key="chat-dismiss", on_click=turn.dismiss)
+        st.button("Dismiss", key="chat-dismiss", on_click=turn.dismiss, args=(name,))
 
 
 def _newest(messages: Sequence[Message]) -> int | None:

@@ -21,7 +21,8 @@ from app.client.conversations import FollowedAnswer
 from ragcache.errors import HandingOver, RagcacheError
 from ui.settings import CHOSEN
 
-# Of the session, which knows one question of each kind. What is settled is the conversation whose last answer is known.
+# Of the session: one question of each kind, by its conversation ("" where that is still to be made). What is settled is
+# the conversation whose last answer is known.
 TYPED, SENDING, ASKED, FAILED = "question-typed", "question-sending", "question-asked", "question-failed"
 SETTLED, COMPARED = "answer-settled", "answer-compared"
 PAINT_S = 0.08  # between two paintings of an answer
@@ -53,57 +54,76 @@ class FailedQuestion:
 
 def type_in(conversation_id: str, question: str) -> None:
     """It is sent as soon as that conversation has no other one under way."""
-    st.session_state[TYPED] = (conversation_id, question)
+    _of(TYPED)[conversation_id] = question
 
 
 def typed(conversation_id: str) -> str:
-    found = st.session_state.get(TYPED)
-    return str(found[1]) if isinstance(found, tuple) and found[0] == conversation_id else ""
+    return str(_of(TYPED).get(conversation_id, ""))
 
 
-def take_back() -> None:
-    st.session_state.pop(TYPED, None)
+def take_back(conversation_id: str) -> None:
+    _of(TYPED).pop(conversation_id, None)
 
 
-def send(connection: ServerConnection, conversation_id: str, question: str, instead_of: int | None = None) -> None:
+def under_way(conversation_id: str) -> bool:
+    """Whether a question of this session has not come to its end yet, as far as it knows."""
+    return conversation_id in _of(SENDING) or conversation_id in _of(ASKED)
+
+
+def send(
+    connection: ServerConnection,
+    conversation_id: str,
+    question: str,
+    instead_of: int | None = None,
+    newest: int | None = None,
+) -> None:
+    """`newest`: the last message that was shown; where another tab has added to it, the server refuses. Nothing happens
+    while another question is under way: of a double click the second one is none.
+    """
+    if under_way(conversation_id):
+        return
     choices = dict(st.session_state.get(CHOSEN, {}))
     if instead_of is not None:
-        choices["instead_of"] = instead_of
+        choices |= {"instead_of": instead_of, "newest": newest}
     begun: Future[None] = Future()
-    dismiss()
-    st.session_state[SENDING] = SentQuestion(conversation_id, question, instead_of, False, begun)
+    dismiss(conversation_id)
+    _of(SENDING)[conversation_id] = SentQuestion(conversation_id, question, instead_of, False, begun)
     _start(begun, conversations.send, connection, conversation_id, question, choices)
 
 
-def compare(connection: ServerConnection, conversation_id: str, question: str) -> None:
+def compare(connection: ServerConnection, conversation_id: str, question: str, newest: int | None) -> None:
+    """Nothing happens while another question is under way."""
+    if under_way(conversation_id):
+        return
     choices = {name: value for name, value in st.session_state.get(CHOSEN, {}).items() if name != "linker"}
+    choices["newest"] = newest
     begun: Future[None] = Future()
-    dismiss()
-    st.session_state[SENDING] = SentQuestion(conversation_id, question, None, True, begun)
+    dismiss(conversation_id)
+    _of(SENDING)[conversation_id] = SentQuestion(conversation_id, question, None, True, begun)
     _start(begun, conversations.compare, connection, conversation_id, choices)
 
 
 def sending(conversation_id: str) -> SentQuestion | None:
-    found = st.session_state.get(SENDING)
-    return found if isinstance(found, SentQuestion) and found.conversation_id == conversation_id else None
+    found = _of(SENDING).get(conversation_id)
+    return found if isinstance(found, SentQuestion) else None
 
 
 def failed(conversation_id: str) -> FailedQuestion | None:
-    found = st.session_state.get(FAILED)
-    return found if isinstance(found, FailedQuestion) and found.conversation_id == conversation_id else None
+    found = _of(FAILED).get(conversation_id)
+    return found if isinstance(found, FailedQuestion) else None
 
 
 def taken(sent: SentQuestion) -> bool:
     """Whether the server has it. Waits until that is known; what it refuses is kept with the reason."""
     error = sent.begun.exception()
-    st.session_state.pop(SENDING, None)
+    _of(SENDING).pop(sent.conversation_id, None)
     st.session_state.pop(SETTLED, None)
     if isinstance(error, RagcacheError):
         fail(sent, str(error))
         return False
     if error is not None:
         raise error
-    st.session_state[ASKED] = sent
+    _of(ASKED)[sent.conversation_id] = sent
     return True
 
 
@@ -114,19 +134,20 @@ def settled(conversation_id: str) -> bool:
 
 def settle(conversation_id: str, answer: FollowedAnswer, newest: int | None) -> None:
     """Keep what the server does not: what failed, and what is only compared, to the `newest` message."""
-    asked = st.session_state.pop(ASKED, None)
+    asked = _of(ASKED).pop(conversation_id, None)
     st.session_state[SETTLED] = conversation_id
-    if (
-        isinstance(asked, SentQuestion)
-        and asked.conversation_id == conversation_id
-        and asked.question != answer.question
-    ):
+    if isinstance(asked, SentQuestion) and asked.question != answer.question:
         fail(asked, LOST)
         return
-    told = SentQuestion(conversation_id, answer.question, answer.instead_of, answer.compares, Future())
+    place = answer.instead_of if answer.stored is None else answer.stored
+    told = SentQuestion(conversation_id, answer.question, place, answer.compares, Future())
     if answer.error:
-        fail(told, answer.error)
-    elif answer.compares and answer.message is not None:
+        if asked is not None or failed(conversation_id) is None:  # else another one would be lost
+            fail(told, answer.error)
+        return
+    if answer.message is not None and _is_of(failed(conversation_id), told):
+        dismiss(conversation_id)
+    if answer.compares and answer.message is not None:
         st.session_state[COMPARED] = (conversation_id, newest, answer.message)
     elif not answer.compares:
         st.session_state.pop(COMPARED, None)
@@ -136,7 +157,7 @@ def settle(conversation_id: str, answer: FollowedAnswer, newest: int | None) -> 
 
 def fail(sent: SentQuestion, reason: str) -> None:
     failed = FailedQuestion(sent.conversation_id, sent.question, sent.instead_of, sent.compares, reason)
-    st.session_state[FAILED] = failed
+    _of(FAILED)[sent.conversation_id] = failed
 
 
 def refuse(conversation_id: str, question: str, reason: str) -> None:
@@ -144,8 +165,8 @@ def refuse(conversation_id: str, question: str, reason: str) -> None:
     fail(SentQuestion(conversation_id, question, None, False, Future()), reason)
 
 
-def dismiss() -> None:
-    st.session_state.pop(FAILED, None)
+def dismiss(conversation_id: str) -> None:
+    _of(FAILED).pop(conversation_id, None)
 
 
 def painted(answers: Iterator[FollowedAnswer]) -> Iterator[FollowedAnswer]:
@@ -164,6 +185,17 @@ def comparison(conversation_id: str, newest: int | None) -> Mapping[str, Any] | 
     """With this message, and no other that has come since."""
     found = st.session_state.get(COMPARED)
     return found[2] if isinstance(found, tuple) and found[:2] == (conversation_id, newest) else None
+
+
+def _of(kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = st.session_state.setdefault(kind, {})
+    return found
+
+
+def _is_of(failed: FailedQuestion | None, told: SentQuestion) -> bool:
+    """Whether what has an answer now had failed before, as where another tab had asked it too."""
+    told_so = (told.question, told.instead_of, told.compares)
+    return failed is not None and (failed.question, failed.instead_of, failed.compares) == told_so
 
 
 def _start(begun: Future[None], act: Any, *arguments: Any) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, or_, select, true, update
 
-from app.errors import NotFound
+from app.errors import Conflict, NotFound
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import Collection, Message, NewMessage, StoredConversation
 from app.library.catalog.tables import CONVERSATIONS, MESSAGES, now
 from app.library.catalog.text_search import says
 
 CITED = 2  # answers whose citations are read for a question
+UNSEEN = "this conversation has gone on elsewhere meanwhile: look at what is new in it, and ask again"
 FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
 _COLUMNS = [CONVERSATIONS.c[name] for name in StoredConversation.__dataclass_fields__]
 _MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]
@@ -89,13 +90,16 @@ class Conversations(DatabasePart):
         owner: str | None = None,
         title: str = "",
         instead_of: int | None = None,
+        newest: int | None = None,
     ) -> list[Message]:
         """Append messages, all or none: a question is not kept without its answer unless it is given alone. `title`:
         of the conversation, where it has none. They take the place of the message `instead_of` and of all behind it.
+        Raises Conflict where there is one behind `newest`.
         """
         moment = now()
         with self._database.writing() as connection:
-            _change(connection, conversation_id, owner, {"updated": moment})
+            _change(connection, conversation_id, owner, {"updated": moment})  # first: others wait for this row
+            _check_newest(connection, conversation_id, newest)
             if title:
                 untitled = update(CONVERSATIONS).where(_one(conversation_id, owner), CONVERSATIONS.c.title == "")
                 connection.execute(untitled.values(title=title))
@@ -108,6 +112,11 @@ class Conversations(DatabasePart):
                 new = connection.execute(insert(MESSAGES).values(**values).returning(MESSAGES.c.id))
                 written.append(Message(id=new.scalar_one(), **values))
         return written
+
+    def check_newest(self, conversation_id: str, newest: int | None) -> None:
+        """Raises Conflict where there is a message behind that one."""
+        with self._database.reading() as connection:
+            _check_newest(connection, conversation_id, newest)
 
     def count_messages(self, conversation_id: str) -> int:
         with self._database.reading() as connection:
@@ -173,6 +182,14 @@ def _one(conversation_id: str, owner: str | None) -> ColumnElement[bool]:
 def _change(connection: Connection, conversation_id: str, owner: str | None, values: Mapping[str, Any]) -> None:
     if not connection.execute(update(CONVERSATIONS).where(_one(conversation_id, owner)).values(**values)).rowcount:
         raise missing(conversation_id)
+
+
+def _check_newest(connection: Connection, conversation_id: str, newest: int | None) -> None:
+    if newest is None:
+        return
+    behind = exists().where(MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.id > newest)
+    if connection.scalar(select(behind)):
+        raise Conflict(UNSEEN)
 
 
 def missing(conversation_id: str) -> NotFound:

@@ -5,10 +5,11 @@ from typing import NoReturn
 import pytest
 
 from app import RagPipeline
-from app.answering.condensing import CONDENSE, condensed
-from app.prompt import Turn
+from app.answering.condensing import CONDENSE, INSTRUCTION, condensed
+from app.prompt import PromptTemplate, Turn
 from app.settings import Settings
 from ragcache.errors import PromptError
+from ragcache.prefix import addresses
 
 HISTORY: list[Turn] = [("One?", "1."), ("Who designed the lighthouse?", "Margaret Aldous."), ("When?", "In 1846.")]
 
@@ -39,6 +40,28 @@ def test_a_first_question_stays_as_it_is(name: str) -> None:
 def test_the_settings_know_the_same_names() -> None:
     for name in CONDENSE:
         assert Settings.model_validate({"condense": name}).condense == name
+
+
+def test_a_conversation_within_a_border_is_condensed_within_it(sampled: Settings) -> None:
+    """Nobody learns, by how soon his own prompt comes, what another one's conversation said."""
+    border = "key-ann"
+    history: list[Turn] = [("Who keeps the light at night? " * 20, "It is kept by Ann. " * 10)]
+    with RagPipeline(sampled.model_copy(update={"condense": "model", "max_tokens": 2})) as pipeline:
+        for _ in range(2):  # what comes again is kept
+            pipeline.ask("When?", history=history, border=border, system="Be brief.", quotes=False)
+        pipeline.settle()
+        cache, template = pipeline.answering.cache, pipeline.answering.template
+        store, name = cache.store, cache.engine.spec.fingerprint
+
+        def kept(template: PromptTemplate) -> list[bool]:
+            text = template.turns(history, INSTRUCTION.format(question="When?"), passages=False)
+            blocks = list(addresses([template.system(), text], name))
+            own = [one.key for one in blocks if one.span.end > len(template.system())]
+            assert own, "the conversation is longer than a block"
+            return [any(info.key == key for info in store.nearby(key.family)) for key in own]
+
+        assert any(kept(template.within(border))), "within its own"
+        assert not any(kept(template))
 
 
 @pytest.mark.slow

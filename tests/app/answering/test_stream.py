@@ -14,7 +14,7 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering import Answer
 from app.answering.answerer import STOPPED, AnswerRequest
-from app.answering.stream import AnswerStream
+from app.answering.stream import BROKEN, AnswerStream
 from ragcache import keeping
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
@@ -210,7 +210,7 @@ def test_what_breaks_is_no_whole_answer(pipeline: RagPipeline, monkeypatch: pyte
     with pytest.raises(ModelError, match="no memory left"):
         list(stream)
     assert list(stream) == []
-    assert (stream.answer.text, stream.answer.notes) == (first, (STOPPED,))
+    assert (stream.answer.text, stream.answer.notes) == (first, (STOPPED, BROKEN))
 
 
 def test_closing_does_not_hold_up_the_event_loop(pipeline: RagPipeline) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.cli.output import plain, table, width
 from app.client.amounts import count, size
+from app.errors import ORDINARY
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Run, make_run
@@ -78,7 +79,7 @@ def test_a_table_has_one_line_for_each_row_and_straight_columns(rows: list[tuple
     assert len(lines) == 1 + len(rows)
     begins = {width(line[: line.index("  |") + 2]) for line in lines[1:]}
     assert len(begins) <= 1
-    assert all(sign.isprintable() for line in lines for sign in line)
+    assert all(sign.isprintable() or sign in ORDINARY for line in lines for sign in line)
 
 
 def test_numbers_for_people() -> None:
@@ -91,3 +92,4 @@ def test_numbers_for_people() -> None:
     ]
     assert (count(1, "chunk"), count(2000, "entry", "entries")) == ("1 chunk", "2,000 entries")
     assert (width("日本"), width("é"), plain("a\tb\u202e")) == (4, 1, r"a\tb\u202e")
+    assert width(plain("می\u200cخواهم")) == width("میخواهم")

@@ -2,114 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import RagPipeline, Settings
 from app.answering.stream import CUT_OFF
-from tests.app.filling import fill
 from tests.app.server.event_streams import asked
-from tests.app.server.serving import served
-from tests.tiny_folder import write_tiny_folder
-from ui import access
+from tests.ui.chat.talking import (
+    PATIENCE_S,
+    QUESTION,
+    READER,
+    SECOND,
+    act,
+    ask,
+    button,
+    enter,
+    opened,
+    questions,
+    said,
+    script,
+    shown,
+)
 from ui.chat import history, talk, turn
 from ui.chat.history import SHOWN
 from ui.markup import escape
 from ui.settings import CHOSEN
 
-PATIENCE_S = 60.0
-QUESTION, SECOND = "Who designed the lighthouse?", "How tall is it?"
 HOSTILE = "<img src=x onerror=alert(1)> ![x](http://evil.example) **b** https://evil.example $a$"
-READER = "X-Key-Of-A-Reader"  # of another collection; kept beside the client's own, and read by no server
-
-
-def script() -> None:
-    import streamlit as st
-
-    from ui.bridge import Action
-    from ui.chat.page import show
-
-    done = st.session_state.get("done", None)
-    st.session_state["done"] = None
-    show(Action(*done) if done else None)
-
-
-@pytest.fixture(scope="module")
-def client(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
-    folder = tmp_path_factory.mktemp("chat")
-    tiny = write_tiny_folder(tmp_path_factory.mktemp("tiny"), smollm2)
-    settings = Settings(model=str(tiny), data_dir=folder / "data", cache_dir=folder / "cache", max_tokens=12)
-    with RagPipeline(settings) as pipeline:
-        fill(pipeline, ("lighthouse.md",), "docs")
-        fill(pipeline, ("bakery.md",), "other")
-        catalog = pipeline.library.catalog
-        _, reader = catalog.keys.create("reader", ["read"], collections=[catalog.collections.get("other")])
-        _, admin = catalog.keys.create("admin", ["admin"])
-    with served(settings, {"Authorization": f"Bearer {admin}"}) as client:
-        client.headers[READER] = reader
-        yield client
-
-
-@pytest.fixture
-def page(client: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppTest]:
-    monkeypatch.setenv("RAGCACHE_SERVER", str(client.base_url))
-    enter(client.headers["Authorization"].removeprefix("Bearer "), monkeypatch)
-    yield AppTest.from_function(script, default_timeout=PATIENCE_S)
-    access.server.cache_clear()
-
-
-def enter(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAGCACHE_API_KEY", key)
-    access.server.cache_clear()
-
-
-@pytest.fixture
-def talked(client: httpx2.Client) -> Iterator[str]:
-    """A conversation with one exchange."""
-    made = str(client.post("/v1/conversations", json={"collection": "docs"}).json()["id"])
-    ask(client, made, QUESTION)
-    yield made
-    client.delete(f"/v1/conversations/{made}")
-
-
-def ask(client: httpx2.Client, name: str, question: str) -> None:
-    body = {"question": question, "stream": False, "max_tokens": 6}
-    assert client.post(f"/v1/conversations/{name}/messages", json=body).status_code == 200
-
-
-def said(client: httpx2.Client, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get(f"/v1/conversations/{name}/messages").json()["data"]
-    return found
-
-
-def shown(page: AppTest) -> str:
-    assert not page.exception, page.exception
-    return "\n".join(str(one.proto.body) for one in page.get("html"))
-
-
-def act(page: AppTest, name: str, value: str = "") -> str:
-    page.session_state["done"] = (name, value)
-    return shown(page.run())
-
-
-def opened(page: AppTest, name: str) -> str:
-    page.query_params["c"] = name
-    return shown(page.run())
-
-
-def button(page: AppTest, text: str) -> str:
-    (found,) = [one for one in page.button if one.label == text]
-    return shown(found.click().run())
-
-
-def questions(html: str) -> list[str]:
-    return [part.split("</div>")[0] for part in html.split('<div class="rc-question" dir="auto">')[1:]]
 
 
 def test_a_question_begins_a_conversation_and_follow_ups_go_on_with_it(page: AppTest, client: httpx2.Client) -> None:
@@ -179,11 +100,11 @@ def test_whoever_comes_in_mid_answer_sees_all_of_it_and_is_asked_next(
     body = {"question": SECOND, "max_tokens": 150, "temperature": 2.0, "seed": 1}
     with asked(client, "POST", f"/v1/conversations/{talked}/messages", json=body) as events:
         next(events)
-    page.session_state[turn.TYPED] = (talked, "And then?")
+    page.session_state[turn.TYPED] = {talked: "And then?"}
     assert questions(opened(page, talked)) == [QUESTION, SECOND, "And then?"]
     contents = [one["content"] for one in said(client, talked)]
     assert contents[::2] == [QUESTION, SECOND, "And then?"]
-    assert turn.TYPED not in page.session_state
+    assert page.session_state[turn.TYPED] == {}
 
 
 def test_what_is_refused_stands_there_to_be_sent_again(page: AppTest, client: httpx2.Client, talked: str) -> None:
@@ -198,7 +119,7 @@ def test_what_is_refused_stands_there_to_be_sent_again(page: AppTest, client: ht
 
 
 def test_a_question_that_a_server_lost_stands_there(page: AppTest, talked: str) -> None:
-    page.session_state[turn.ASKED] = turn.SentQuestion(talked, "Was it lost?", None, False, Future())
+    page.session_state[turn.ASKED] = {talked: turn.SentQuestion(talked, "Was it lost?", None, False, Future())}
     html = opened(page, talked)
     assert questions(html) == [QUESTION, "Was it lost?"] and turn.LOST in html
     assert questions(button(page, "Dismiss")) == [QUESTION]

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app import Settings
 from app.client import library
 from app.client.connection import Record, ServerConnection
+from app.client.files import SAME_NAME
 from app.library.catalog import open_catalog
 from app.samples import read_samples
 from tests.app.server.serving import served
@@ -112,6 +113,19 @@ def test_files_that_are_dropped_are_sent_and_refusals_are_told(page: AppTest, cl
     assert "send it again" in shown(page)
     act(page, "job-hide", failed)
     assert "broken.pdf is damaged" not in shown(page)
+
+
+def test_of_files_of_one_name_the_first_goes_in_and_the_others_are_refused(
+    page: AppTest, client: httpx2.Client
+) -> None:
+    page.run()
+    files = [("quays.md", b"# Quays", ""), ("other.md", b"# Others", ""), ("quays.md", b"# Other quays", "")]
+    page.file_uploader[0].set_value(files).run()
+    assert shown(page).count(f"quays.md: {SAME_NAME}") == 1
+    assert ended(client) == ["done", "done"]
+    (collection,) = client.get("/v1/collections").json()["data"]
+    documents = client.get(f"/v1/collections/{collection['name']}/documents").json()["data"]
+    assert sorted(one["title"] for one in documents) == ["Others", "Quays"]
 
 
 def test_a_document_is_opened_and_deleted_with_what_hangs_on_it(page: AppTest, client: httpx2.Client) -> None:
