@@ -38,6 +38,8 @@ class LeasedRun(ABC):
         self._lock = threading.Lock()
         self._stopping, self._ended, self._wake = threading.Event(), threading.Event(), threading.Event()
         self._cancelled = self._lost = False
+        self.place = str(job.request.get("place", ""))
+        self.is_behind = False  # those that wait, when it is let go
         self.gave_way = False  # to jobs of other collections, since others work on this one's
         self.met_fault = False  # of the machine, and none of the job
         self._told: Mapping[str, Any] = {}
@@ -106,15 +108,14 @@ class LeasedRun(ABC):
         if self._cancelled:
             self._jobs.stop(self.job)
         else:
-            self._jobs.release(self.job)
+            self._jobs.release(self.job, behind=self.is_behind)
 
     def _wait(self) -> None:
         """Before another try, while others work on the collection. Raises IngestStopped where it is told to stop, and
         where jobs of other collections wait for this one meanwhile.
         """
         stopping = self._stopping.wait(BUSY_S)
-        place = str(self.job.request.get("place", ""))
-        if not stopping and self._jobs.waits(place, {self.job.collection_id}):
+        if not stopping and self._jobs.waits(self.place, {self.job.collection_id}):
             self.gave_way = True
         if stopping or self.gave_way:
             raise IngestStopped("the job was stopped before it began")

@@ -149,7 +149,7 @@ class IngestQueue:
 
     def retry(self, job_id: str, owner: str | None) -> StoredJob:
         before = self._jobs.get(job_id, owner)
-        self._check_room(before.owner, before.request["place"])
+        self._check_room(before.owner, str(before.request.get("place", "")))
         job = self._jobs.retry(job_id, owner)
         self._notify()
         return job

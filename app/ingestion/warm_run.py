@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from app.errors import CollectionBusy, IngestStopped
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from app.cachecare.warming import WarmingProgress
 
 
+TURN_S = 60.0  # it may take hours, and whoever sends a file meanwhile waits no longer than that and a document
+
+
 class WarmRun(LeasedRun):
-    """It stops behind a document, and goes on there."""
+    """It stops behind a document, and goes on there; also where its turn is over and others wait."""
 
     def __init__(self, library: Library, models: Models, job: StoredJob):
         super().__init__(library, job)
@@ -35,11 +39,15 @@ class WarmRun(LeasedRun):
 
         collection = self._collection()
         self._of_chunks = self._library.catalog.collections.totals(collection).chunks
+        over = monotonic() + TURN_S
         try:
             for reached in warm(self._library, self._models, collection, self.job.request["border"]):
                 self._reached = reached
                 if self._stopping.is_set():
                     raise IngestStopped("the job was stopped behind a document")
+                self.is_behind = monotonic() >= over and self._jobs.waits(self.place)
+                if self.is_behind:
+                    raise IngestStopped("others wait")
         except CollectionBusy:
             return False
         return True

@@ -171,11 +171,14 @@ class Jobs(DatabasePart):
         """Its worker has heard that it is cancelled."""
         return self._end(job, "cancelled", {})
 
-    def release(self, job: StoredJob) -> bool:
-        """Its worker ends before the job does: another may have it at once, and this was no attempt."""
+    def release(self, job: StoredJob, *, behind: bool = False) -> bool:
+        """Its worker ends before the job does: another may have it at once, and this was no attempt. `behind`: behind
+        those that wait now.
+        """
         values = _FREE | {"state": "queued", "attempts": JOBS.c.attempts - 1}
         with self._database.writing() as connection:
-            return _change(connection, job, values)
+            later = {"created": _moment(connection)} if behind else {}
+            return _change(connection, job, values | later)
 
     def put_back(self, job: StoredJob, error: str) -> bool:
         """Another may try it again: what it met may pass. This was an attempt."""

@@ -15,6 +15,7 @@ from app.ingestion.queue import IngestQueue, QueueFull
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.models import Models
+from tests.app.ingestion.conftest import Run
 from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, held, send
 from tests.waiting import wait_until
 
@@ -64,6 +65,23 @@ def test_a_collection_that_others_work_on_holds_up_no_other(
         assert ended(library, send(queue, other, "harbour.txt", TEXT)).state == "done"
         assert library.catalog.jobs.get(first.id, None).state in ("queued", "running")
     assert (ended(library, first).state, library.catalog.jobs.get(first.id, None).attempts) == ("done", 1)
+
+
+def test_a_warming_gives_way_to_files_that_wait(
+    queue: IngestQueue, library: Library, ingest: Run, books: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same key, and for the same collection; then it goes on."""
+    monkeypatch.setattr("app.ingestion.warm_run.TURN_S", 0.0)
+    ingest(books)
+    collection, jobs = library.collection_or_new("default"), library.catalog.jobs
+    with held(library, collection):
+        warming = queue.warm(collection, "", "")
+        wait_until(lambda: jobs.get(warming.id, None).state == "running", PATIENCE_S)
+        sent = send(queue, collection, "harbour.txt", TEXT)
+    file, warmed = ended(library, sent), ended(library, warming)
+    assert (file.state, warmed.state, warmed.attempts) == ("done", "done", 1)
+    assert file.finished is not None and warmed.finished is not None and file.finished < warmed.finished
+    assert warmed.progress["documents"] == len(library.catalog.documents.all(collection))
 
 
 def test_a_file_goes_into_its_collection_whatever_that_is_called_by_then(
