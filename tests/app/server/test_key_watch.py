@@ -117,6 +117,22 @@ def test_an_answer_of_a_conversation_ends_with_its_key(
     assert keyed.started[-1].finish_reason == "cancelled", "nothing more is computed for it"
 
 
+def test_one_that_ends_with_its_key_takes_no_other_s_place(
+    keyed: Keyed, conversation: tuple[str, dict[str, str], str]
+) -> None:
+    key_id, headers, path = conversation
+    body = QUESTION | {"max_tokens": 4, "stream": False}
+    first = keyed.client.post(f"{path}/messages", json=body, headers=headers).json()["question"]["id"]
+    before = keyed.catalog.conversations.messages(path.rpartition("/")[2])
+    again = QUESTION | {"instead_of": first}
+    with asked(keyed.client, "POST", f"{path}/messages", json=again, headers=headers) as events:
+        assert [next(events).name, next(events).name] == ["start", "piece"]
+        keyed.catalog.keys.revoke(key_id)
+        assert [*events][-1].data["stored"] is None
+    wait_until(lambda: not keyed.answers(), ENDS_S)
+    assert keyed.catalog.conversations.messages(path.rpartition("/")[2]) == before
+
+
 def test_so_does_a_whole_one(keyed: Keyed, conversation: tuple[str, dict[str, str], str]) -> None:
     key_id, headers, path = conversation
     body = QUESTION | {"stream": False}
