@@ -120,7 +120,7 @@ class KeywordIndex(DerivedIndex):
         with path.open("wb") as file:
             for segment in self._segments:
                 for array in segment.arrays().values():
-                    file.write(array.tobytes())
+                    file.write(array.data)
                     file.write(bytes(-file.tell() % _ALIGNED))
 
     def _details(self) -> Mapping[str, Any]:
