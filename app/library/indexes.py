@@ -9,7 +9,7 @@ after it, the next run builds the indexes, as a question would.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from ragcache.host import private_file
 from retriever import IntArray, RetrieverError, Vectors
 from retriever.derived import PART_AT_END
 
+MOST_LEFT = 1024  # chunks that an ingest adds sentences to for a command that was killed: half a minute
 _BATCH = 256
 _ROWS = 2048  # of the file, read at once
 
@@ -148,6 +149,31 @@ def add_sentences(library: Library, models: Models, collection: Collection, afte
         kept.add(collection, rows)
         after = lacking[-1][0]
         yield len(lacking)
+
+
+def finish_sentences(library: Library, models: Models, collection: Collection, check: Callable[[], None]) -> None:
+    """Of a long document that somebody was stopped amid. `check` ends it by what it raises."""
+    after = library.catalog.sentences.unfinished(collection)
+    if after is not None:
+        for _ in add_sentences(library, models, collection, after):
+            check()
+
+
+def add_left_sentences(library: Library, models: Models, collection: Collection, check: Callable[[], None]) -> bool:
+    """Of chunks that were embedded anew by a command that was killed, or are of before these were kept: some of them,
+    so that no ingest takes long for it. Whether all have theirs now. All chunks are only looked at where nothing was
+    learnt from them yet, as after that command, or the first lacks its own.
+    """
+    kept, done = library.catalog.sentences, 0
+    collection = library.catalog.collections.current(collection)
+    if collection.retrieval is not None and kept.begun(collection):
+        return True
+    for count in add_sentences(library, models, collection):
+        check()
+        done += count
+        if done >= MOST_LEFT:
+            return not kept.lacking(collection, 0, 1)
+    return True
 
 
 def _embedded(library: Library, models: Models, ids: IntArray) -> tuple[IntArray, Vectors, int]:
