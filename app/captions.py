@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from app.errors import printable
 from ragcache.report import COMPUTED, OTHER, Report
 
 
-def place(source: str, heading: Sequence[str], pages: Sequence[tuple[int, str]]) -> str:
-    """ "report.pdf, pages 3-4", or "guide.md, Setup > Linux" where there are no pages."""
-    name = printable(Path(Path(source).name or source))
+def place(source: str, heading: Sequence[str], pages: Sequence[tuple[int, str]], sources: Collection[str] = ()) -> str:
+    """ "report.pdf, pages 3-4", or "guide.md, Setup > Linux" where there are no pages. Where others of the `sources`
+    have that name, as many folders stand before it as part it from them: "2024/report.pdf".
+    """
+    name = printable(Path(_name(source, set(sources) - {source})))
     if pages:
         (first, label), (last, _) = pages[0], pages[-1]
         return f"{name}, {label} {first}" if first == last else f"{name}, {label}s {first}-{last}"
     return ", ".join([name, *([" > ".join(heading)] if heading else [])])
+
+
+def _name(source: str, others: Collection[str]) -> str:
+    parts, those, shown = _parts(source), [_parts(one) for one in others], 1
+    while shown < len(parts) and any(one[-shown:] == parts[-shown:] for one in those):
+        shown += 1
+    return "/".join(parts[-shown:]) or source
+
+
+def _parts(source: str) -> Sequence[str]:
+    """Without the root, so that no caption is an absolute path."""
+    path = Path(source)
+    return path.parts[1:] if path.anchor else path.parts
 
 
 def report_line(report: Report, without: Report | None = None) -> str:

@@ -17,6 +17,9 @@ from retriever.source import Position, Source
 
 LEAST_TO_SAVE = 2048  # changes; below that a restart catches up in less time than a save takes
 PART_TO_SAVE = 8  # changes for each of the live chunks: so all saves together write each chunk a few times
+# The same at the end of an ingest or a removal. A chunk takes a start, which indexes it again, some 200 times as long
+# as a save, so both come to the same, and to little beside the embedding.
+PART_AT_END = 256
 _SETTLING = 10  # rounds; a source that changes without pause is followed as far as it was
 _AT_ONCE = 1 << 20  # ids that are removed together: each time all that is there may be gone through
 log = logging.getLogger(__name__)
@@ -25,7 +28,9 @@ log = logging.getLogger(__name__)
 class DerivedIndex(ABC):
     """Chunks by id, in a structure to search them. Safe for threads: every public method takes the lock.
 
-    A subclass keeps the structure: `_add` and `_remove` may be asked for what is there or gone already and leave it so.
+    Whoever changes it or writes its file has the turn, and whoever changes it has the lock within: so what is written
+    stays as it is meanwhile, and searches go on. A subclass keeps the structure: `_add` and `_remove` may be asked for
+    what is there or gone already and leave it so.
     """
 
     def __init__(self, identity: str, generations: Generations | None) -> None:
@@ -34,9 +39,10 @@ class DerivedIndex(ABC):
         self._generations = generations
         self._position: Position | None = None  # None until it has been opened
         self._saved: Position | None = None  # of the file that this object read or wrote last
-        self._unsaved = 0  # changes since a save was last tried
+        self._unsaved = 0  # changes that the file lacks
+        self._tried = 0  # of them, when a save failed or was another's turn
         self._distrusted = False  # the file on disk must not stand, whatever it says of itself
-        self._lock = threading.RLock()
+        self._turn, self._lock = threading.Lock(), threading.RLock()
 
     @property
     def position(self) -> Position:
@@ -56,29 +62,45 @@ class DerivedIndex(ABC):
     def catch_up(self, source: Source, target: Position | None = None) -> None:
         """Follow the source to where it stands, or at least to `target` where that was just asked for."""
         with self._lock:
-            if self._position is None:
-                self._open(source)
-            if self._position != (target or source.position()):
-                self._follow(source)
-                self._save_when_due()
+            position = self._position
+        if position is not None and position == (target or source.position()):
+            return  # without the turn, which a save may have
+        with self._turn:
+            with self._lock:
+                if self._position is None:
+                    self._open(source)
+                if self._position != (target or source.position()):
+                    self._follow(source)
+            self._save_when_due()
 
     def rebuild(self, source: Source) -> None:
         """Forget everything and take it from the source again."""
-        with self._lock:
-            self._start_over()
-            self._follow(source)
+        with self._turn:
+            with self._lock:
+                self._start_over()
+                self._follow(source)
             self._save_when_due()
 
     def save(self) -> bool:
         """Write what has changed, if anything; says whether a file was written. Raises RetrieverError."""
-        with self._lock:
-            try:
-                return self._save(wait=-1)
-            except OSError as error:
-                assert self._generations is not None
-                raise RetrieverError(
-                    f"cannot save an index in {self._generations.folder}: {error}. Free some space or make it writable"
-                ) from error
+        with self._turn:
+            return self._save_now()
+
+    def save_if_due(self) -> bool:
+        """The same at the end of changes, unless they are few beside what would be written: whoever opens the file
+        catches up with them.
+        """
+        with self._turn:
+            few = self._unsaved * PART_AT_END < self.live and not self._distrusted
+            return not few and self._save_now()
+
+    def saved(self) -> Position | None:
+        """How far the file on the disk follows its source: not at all where it is not to be trusted. None where there
+        is none.
+        """
+        if self._generations is None or not self._generations.exists():
+            return None
+        return self._generations.position(self._identity) or Position()
 
     @abstractmethod
     def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None: ...
@@ -126,7 +148,8 @@ class DerivedIndex(ABC):
 
     def _start_over(self) -> None:
         self._clear()
-        self._position, self._saved, self._unsaved, self._distrusted = Position(), None, 0, True
+        self._position, self._saved, self._distrusted = Position(), None, True
+        self._unsaved = self._tried = 0
 
     def _follow(self, source: Source) -> None:
         """Until the source has not moved meanwhile: half of a change would show an old chunk beside its new one."""
@@ -168,15 +191,26 @@ class DerivedIndex(ABC):
 
     def _save_when_due(self) -> None:
         """A save that fails or is another's turn costs the next start some time, and nothing else."""
-        if self._generations is None or self._unsaved < max(LEAST_TO_SAVE, self.live // PART_TO_SAVE):
+        least = max(LEAST_TO_SAVE, self.live // PART_TO_SAVE)
+        if self._generations is None or self._unsaved - self._tried < least:
             return
-        self._unsaved = 0  # so that not every query tries again
+        self._tried = self._unsaved  # so that not every query tries again
         try:
             self._save(wait=0)
         except OSError as error:
             log.warning("an index%s was not saved: %s", self._generations, error)
 
+    def _save_now(self) -> bool:
+        try:
+            return self._save(wait=-1)
+        except OSError as error:
+            assert self._generations is not None
+            raise RetrieverError(
+                f"cannot save an index in {self._generations.folder}: {error}. Free some space or make it writable"
+            ) from error
+
     def _save(self, wait: float) -> bool:
+        """With the turn and without the lock."""
         if self._generations is None or self._position is None:
             return False
         if self._saved == self._position or (not self._distrusted and self._position == Position()):
@@ -185,7 +219,8 @@ class DerivedIndex(ABC):
             self._identity, self._position, self._details(), self._write, force=self._distrusted, wait=wait
         )
         if written or wait < 0:  # or another process has saved as much
-            self._saved, self._unsaved, self._distrusted = self._position, 0, False
+            self._saved, self._distrusted = self._position, False
+            self._unsaved = self._tried = 0
         return written
 
 

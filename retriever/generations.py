@@ -73,6 +73,11 @@ class Generations:
         """Whether there is a file, trusted or not."""
         return self._manifest.exists()
 
+    def position(self, identity: str) -> Position | None:
+        """How far the current file follows its source; None where there is none to be trusted."""
+        saved = self._saved(identity)
+        return None if saved is None else saved.position
+
     def load(self, identity: str, read: Callable[[Path, Manifest], Loaded]) -> Loaded | None:
         """What `read` makes of the current file once its checksum holds; None when there is none to be trusted.
 

@@ -64,7 +64,7 @@ _SMALL = {
         "melyik ezt ezek azok minden utan kozott"
     ),
     "polish": (
-        "i w na z do nie sie to jest ze jak o od po przez dla co czy ale za tak tym oraz jego był lub ktory ktora "
+        "i w na z do nie sie to jest ze jak o od po przez dla co czy ale za tak tym oraz jego byl lub ktory ktora "
         "ktore kto gdzie kiedy jaki jakie ten ta sa moze przy"
     ),
     "czech": (
@@ -76,7 +76,7 @@ _SMALL = {
         "acest aceasta lui fost"
     ),
     "turkish": (
-        "ve bir bu da de icin ile ne mi en o cok daha gibi olarak var olan kadar sonra nasıl nerede kim hangi degil "
+        "ve bir bu da de icin ile ne mi en o cok daha gibi olarak var olan kadar sonra nasil nerede kim hangi degil "
         "ama ya veya her"
     ),
     "russian": (

@@ -122,9 +122,14 @@ class Searcher:
                 return
 
     def save(self) -> None:
-        """After an ingest, so that the next program need not catch up. Raises RetrieverError."""
+        """So that the next program need not catch up. Raises RetrieverError."""
         self.vectors.save()
         self.keywords.save()
+
+    def save_if_due(self) -> None:
+        """After an ingest: the same, unless the next program catches up in no time. Raises RetrieverError."""
+        self.vectors.save_if_due()
+        self.keywords.save_if_due()
 
     def rebuild(self) -> None:
         """Both indexes anew from the source."""

@@ -31,12 +31,24 @@ _BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u2010]\r?\n[ \t]*+([^\W\d_]++
 MOST_MARKS = 30
 _MARKS = re.compile(f"(?:[^\\w\x00-\x7f]|[\uff9e\uff9f]){{{MOST_MARKS + 1},}}")
 _JOINER = "\u034f"  # no mark, unseen: marks before and behind it are not brought into one order
-# Also the points of Hebrew and Arabic, which most texts leave out; vowel signs of other scripts stay, and so does the
-# breve of the Cyrillic short i, a letter of its own.
+# Also the points of Hebrew and Arabic, which most texts leave out, and the tatweel, which lengthens a word; vowel signs
+# of other scripts stay, and so does the breve of the Cyrillic short i, a letter of its own.
 _ACCENTS = re.compile(
     "(?<![\u0418\u0438])\u0306|[\u0300-\u0305\u0307-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
-    "\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
+    "\u0640\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
 )
+# Letters that people write in one way or another, and no normal form makes one: with a stroke, a ligature or without a
+# dot, the alefs, yehs, kafs and hehs of Arabic and Persian; and the digits of all scripts, told by their zeros.
+_SPELLINGS = str.maketrans(
+    "łøđħŧı\u0622\u0623\u0625\u0671\u0649\u06cc\u06a9\u0629\u06c0\u06c1",
+    "lodhti\u0627\u0627\u0627\u0627\u064a\u064a\u0643\u0647\u0647\u0647",
+) | str.maketrans({"œ": "oe", "æ": "ae"})
+_ZEROS = (
+    "\u0660\u06f0\u07c0\u0966\u09e6\u0a66\u0ae6\u0b66\u0be6\u0c66\u0ce6\u0d66\u0de6\u0e50\u0ed0\u0f20\u1040\u1090"
+    "\u17e0\u1810\u1946\u19d0\u1a80\u1a90\u1b50\u1bb0\u1c40\u1c50\ua620\ua8d0\ua900\ua9d0\ua9f0\uaa50\uabf0"
+)
+_SPELLINGS |= {ord(zero) + digit: str(digit) for zero in _ZEROS for digit in range(10)}
+_ODD = re.compile(f"[{_RUN}{''.join(map(chr, _SPELLINGS))}]")
 
 # English words that stand in most texts and tell nothing of what is asked.
 _STOP = (
@@ -69,16 +81,18 @@ class TextTerms:
 
 
 def words(text: str) -> list[str]:
-    """In order, folded: no case, no accents, no compatibility forms. Where a script has no spaces, a run of it becomes
-    its characters and its pairs of neighbours. What a hyphen parts at the end of a line is there whole and in parts:
-    the hyphen may be the word's own."""
+    """In order, folded: no case, no accents, no compatibility forms, one spelling and ASCII's digits. Where a script
+    has no spaces, a run of it becomes its characters and its pairs of neighbours. What a hyphen parts at the end of a
+    line is there whole and in parts: the hyphen may be the word's own."""
     if "\n" in text:
         text = _BROKEN.sub(r"\1\2 \1 \2", text)
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     folded = normal_form("NFC", _ACCENTS.sub("", normal_form("NFKD", _UNSEEN.sub("", text)))).casefold()
-    found = _WORD.findall(folded)
-    return [piece for word in found for piece in _pieces(word)] if _IN_RUN.search(folded) else found
+    if not _ODD.search(folded):
+        return _WORD.findall(folded)
+    found = _WORD.findall(folded.translate(_SPELLINGS))
+    return [piece for word in found for piece in _pieces(word)]
 
 
 def normal_form(form: Literal["NFC", "NFKD"], text: str) -> str:
@@ -112,7 +126,7 @@ def wholes(text: str) -> list[str]:
     capitals hold together.
     """
     found = [
-        _SIGNS_OF_JOINED.sub("", one).casefold()
+        _SIGNS_OF_JOINED.sub("", one).casefold().translate(_SPELLINGS)
         for one in _JOINED.findall(text)
         if len(one) <= _LONGEST_JOINED and ("_" in one or any(map(str.isdigit, one)))
     ]
@@ -162,6 +176,8 @@ def _split(asked: Sequence[str], terms: Sequence[Term], languages: Sequence[str]
 
 
 def _pieces(word: str) -> list[str]:
+    if not _IN_RUN.search(word):
+        return [word]
     pieces: list[str] = []
     for part in _PIECE.findall(word):
         if _IN_RUN.match(part):

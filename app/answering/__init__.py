@@ -13,7 +13,7 @@ what is answered: each citation with the exact place it stands at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
@@ -54,7 +54,11 @@ class Retrieved:
     @property
     def place(self) -> str:
         """For people: "report.pdf, pages 3-4", or "guide.md, Setup > Linux" where there are no pages."""
-        return place(self.source, self.heading, self.pages)
+        return self.place_among(())
+
+    def place_among(self, sources: Collection[str]) -> str:
+        """The same beside those of an answer's other citations, some of which may have the same file name."""
+        return place(self.source, self.heading, self.pages, sources)
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,9 @@ class Citation(Retrieved):
     def of(cls, number: int, retrieved: Retrieved) -> Self:
         return cls(**vars(retrieved), number=number)
 
-    @property
-    def place(self) -> str:
+    def place_among(self, sources: Collection[str]) -> str:
         """Of the quote where there is one, since a chunk may stand on several pages."""
-        return place(self.source, self.heading, self.quote.pages if self.quote else self.pages)
+        return place(self.source, self.heading, self.quote.pages if self.quote else self.pages, sources)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""

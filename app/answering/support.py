@@ -25,7 +25,7 @@ LEAST = 0.65  # share from which a sentence counts as supported: chosen on half 
 NEAR = 0.4  # what a word counts that stands elsewhere in the passage, or over it
 FOREIGN_NUMBER, FOREIGN_NAME, DENIED = 0.3, 0.5, 0.5  # factors of the share, each number and name its own
 READ = 20_000  # characters of a passage
-MOST_WINDOWS = 1024  # of all passages
+MOST_WINDOWS = 1024  # of all passages, which share them
 CLAUSES = 24  # of a sentence; what stands behind them is one
 FOLLOWED, LIKELY = 128, 8  # windows that one word leads to; those that are looked at closely
 _CLAUSES = re.compile(r"[,;:–—，；：、。]\s*|[.!?]\s+| (?:and|but|und|aber|et|mais|y|pero) ")
@@ -71,7 +71,7 @@ class _Source:
             assertion(f"{one.over}. {text}", language, READ)
             for one, text, language in zip(passages, texts, self._languages, strict=True)
         ]
-        self._windows = list(islice(self._made(texts), MOST_WINDOWS))
+        self._windows = list(self._made(texts))
         self._holding: dict[str, list[int]] = {}
         for place, window in enumerate(self._windows):
             for stem in window.said.stems | window.said.numbers:
@@ -117,9 +117,20 @@ class _Source:
         return log(2 + len(self._windows) / (1 + len(self._holding.get(word, ()))))
 
     def _made(self, texts: Sequence[str]) -> Iterator[_Window]:
-        for citation, (text, language) in enumerate(zip(texts, self._languages, strict=True)):
-            for sentence in _windows(text):
-                yield _Window(citation, sentence, assertion(sentence, language))
+        of_each = [list(islice(_windows(text), MOST_WINDOWS)) for text in texts]
+        shares = _shares([len(one) for one in of_each])
+        for citation, (sentences, share) in enumerate(zip(of_each, shares, strict=True)):
+            for sentence in sentences[:share]:
+                yield _Window(citation, sentence, assertion(sentence, self._languages[citation]))
+
+
+def _shares(lengths: Sequence[int]) -> list[int]:
+    """Of MOST_WINDOWS for each passage: as many as any other, and what short ones leave."""
+    shares, left = [0] * len(lengths), MOST_WINDOWS
+    for done, place in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
+        shares[place] = min(lengths[place], left, max(1, left // (len(lengths) - done)))
+        left -= shares[place]
+    return shares
 
 
 def _contradicts(sentence: str, source: str, language: str | None) -> bool:

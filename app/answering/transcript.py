@@ -32,9 +32,11 @@ def markdown_of(conversation: StoredConversation, collection: str, messages: Seq
 
 
 def _sources(message: Message) -> Iterator[str]:
-    for one in map(Citation.from_dict, message.citations):
+    citations = [Citation.from_dict(one) for one in message.citations]
+    sources = {one.source for one in citations}
+    for one in citations:
         quote = f": “{_plain(one.quote.text)}”" if one.quote else ""
-        yield f"{one.number}. {_plain(one.place)}{quote}"
+        yield f"{one.number}. {_plain(one.place_among(sources))}{quote}"
 
 
 def _quoted(text: str) -> list[str]:

@@ -249,8 +249,11 @@ def prune(
 
 def _finish_removals(library: Library, models: Models) -> None:
     """What a process that was killed has left of collections that are gone goes from the bucket too, of whatever
-    engine, and their indexes. Raises StoreError, and MaintenanceError where these cannot be removed.
+    engine, and their indexes; and no index file tells of a deleted text. Raises StoreError, MaintenanceError where
+    indexes cannot be removed, and RetrieverError where one cannot be written.
     """
+    from app.library.indexes import forget_all  # it imports the models' libraries
+
     orphans = library.catalog.orphans
     abandoned = orphans.abandoned()
     left = orphans.unused(abandoned)
@@ -260,6 +263,7 @@ def _finish_removals(library: Library, models: Models) -> None:
             drop_prefixes(models)
     orphans.forget(abandoned - loss.kept)
     library.sweep_indexes()
+    forget_all(library)
     if loss.fault is not None:
         raise loss.fault
 

@@ -60,7 +60,8 @@ def explain(pipeline: RagPipeline, question: str) -> Explanation:
     cache = answering.cache
     foretold = cache.engine.forecast(PromptRequest(prompt.segments, linker, 1), cache.source)
     plan = foretold.plan
-    places = [one.place for one in prompt.placed]
+    sources = {one.source for one in prompt.placed}
+    places = [one.place_among(sources) for one in prompt.placed]
     return Explanation(
         question,
         linker.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from app.captions import report_line
@@ -22,7 +22,8 @@ class ShownCitation(Protocol):
     @property
     def number(self) -> int: ...
     @property
-    def place(self) -> str: ...
+    def source(self) -> str: ...
+    def place_among(self, sources: Collection[str]) -> str: ...
     @property
     def quote(self) -> ShownQuote | None: ...
 
@@ -65,8 +66,9 @@ def show_pieces(pieces: Iterable[str]) -> None:
 
 
 def show_citations(citations: Sequence[ShownCitation]) -> None:
+    sources = {citation.source for citation in citations}
     for citation in citations:
-        print(f"[{citation.number}] {plain(citation.place)}")
+        print(f"[{citation.number}] {plain(citation.place_among(sources))}")
         if citation.quote is not None:
             print(f"    “{plain(shortened(citation.quote.text))}”")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
@@ -24,15 +24,29 @@ class ServedQuote:
 @dataclass(frozen=True)
 class ServedCitation:
     number: int
-    place: str
+    source: str
+    heading: Sequence[str]
+    pages: Sequence[tuple[int, str]]
     quote: ServedQuote | None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         quote = values["quote"]
         pages = [(int(number), str(label)) for number, label in (quote or values)["pages"]]
-        told = place(str(values["source"]), [str(one) for one in values["heading"]], pages)
-        return cls(int(values["number"]), told, None if quote is None else ServedQuote(str(quote["text"])))
+        heading = [str(one) for one in values["heading"]]
+        read = None if quote is None else ServedQuote(str(quote["text"]))
+        return cls(int(values["number"]), str(values["source"]), heading, pages, read)
+
+    def place_among(self, sources: Collection[str]) -> str:
+        """For people, beside those of the answer's other citations."""
+        return place(self.source, self.heading, self.pages, sources)
+
+
+def places(citations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For people, of an answer's citations as a server tells them."""
+    told = [ServedCitation.of(one) for one in citations]
+    sources = {one.source for one in told}
+    return [one.place_among(sources) for one in told]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -22,7 +23,7 @@ from app.ingestion.worker import Outcome, ReadFile, Same, Unread
 from app.ingestion.writer import OF_A_TEXT, Writer
 from app.library import Library
 from app.library.catalog.records import Collection, FileState, RunState
-from app.library.indexes import add_sentences
+from app.library.indexes import add_left_sentences, finish_sentences
 from app.library.learning import learn_if_due
 from app.models import Models
 
@@ -144,7 +145,7 @@ class Ingest:
 
     def _ingest(self, collection: Collection, paths: Sequence[Path], files: Mapping[Path, str] | None = None) -> None:
         collection = self._cut_as_asked(collection)
-        self._finish_sentences(collection)
+        finish_sentences(self._library, self._models, collection, self._check_stopped)
         states = self._library.catalog.documents.states(collection)
         survey = self._survey(paths, states) if files is None else named_survey(files, states)
         kv_bytes = self._models.disk_bytes if self._room.mode == "eager" else 0
@@ -171,7 +172,11 @@ class Ingest:
         self._tally.gone = self._gone(paths, states, survey)
         self._tally.pruned = writer.prune(list(self._tally.gone.values()))
         writer.finish()
-        learn_if_due(self._library, self._models, collection, wrote=self._tally.chunks > 0)
+        if add_left_sentences(self._library, self._models, collection, self._check_stopped):
+            learn_if_due(self._library, self._models, collection, wrote=self._tally.chunks > 0)
+        else:
+            told = "some chunks were embedded anew without their sentences, so answers are found by whole chunks"
+            self._tally.note(f"{told}: `ragcache reindex -c {shlex.quote(collection.name)}` adds them at once")
         note_kv(self._room, self._tally, collection, survey.unchanged)
         if self._options.splitter and not writer.bound:
             kept = self._library.catalog.collections.current(collection).splitter
@@ -179,13 +184,6 @@ class Ingest:
                 self._tally.note(
                     f"nothing was cut by {collection.splitter!r}, so new files are cut by {kept!r} as before"
                 )
-
-    def _finish_sentences(self, collection: Collection) -> None:
-        """Of a long document that somebody was stopped amid."""
-        after = self._library.catalog.sentences.unfinished(collection)
-        if after is not None:
-            for _ in add_sentences(self._library, self._models, collection, after):
-                self._check_stopped()
 
     def _rehearse(self, paths: Sequence[Path]) -> None:
         """What an ingest would do, and how much that is; nothing of it is done."""

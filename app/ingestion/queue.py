@@ -27,6 +27,7 @@ from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.folder_claim import claim
+from app.library.indexes import forget_all
 from app.library.originals import Originals, composed
 from app.loaders import format_of, unknown
 from app.loaders.base import sendable_bytes
@@ -187,6 +188,7 @@ class IngestQueue:
             try:
                 if monotonic() - self._swept >= SWEEP_S:
                     self._sweep()
+                    forget_all(self._library)  # no start waits for it
                 self._busy = {one: until for one, until in self._busy.items() if until > monotonic()}
                 job = self._jobs.claim(self.spool.process, LEASE_S, self.spool.place, self._busy.keys())
                 if job is not None:

@@ -162,14 +162,14 @@ class Writer:
         self._removal.settle(lost if again else ())
 
     def finish(self) -> None:
-        """Indexes that are up to date and saved, so that the first question need not wait."""
+        """Indexes that are up to date, and saved where a start would take long to catch up."""
         self.flush()
         if self._in_parts:
             self._tally.note(in_parts(self._models.embedder, self._in_parts))
         if self._behind:
             searcher = self._library.searcher(self._collection)
             searcher.catch_up()
-            searcher.save()
+            searcher.save_if_due()
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from splitter import SplitterError, is_import_path, parse_spec
 
 if TYPE_CHECKING:
     from app.models import Models
+    from retriever.derived import DerivedIndex
     from retriever.searcher import Searcher
     from splitter.base import Splitter
 
@@ -108,6 +109,12 @@ class Library:
                 folder = self.index_folder(collection)
                 self._searchers[collection.uid] = open_searcher(self.catalog, self._models, collection, folder)
             return self._searchers[collection.uid]
+
+    def opened_indexes(self, collection: Collection) -> tuple[DerivedIndex, ...]:
+        """Those that this process has in memory, if it does."""
+        with self._lock:
+            searcher = self._searchers.get(collection.uid)
+        return () if searcher is None else (searcher.vectors, searcher.keywords)
 
     def index_folder(self, collection: Collection) -> Path:
         return index_folder(self.settings, collection.uid)

@@ -9,7 +9,7 @@ after it, the next run builds the indexes, as a question would.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from app.errors import MaintenanceError
+from app.errors import CatalogError, MaintenanceError
 from app.library import INDEXES, LOG, Library, remove_index
 from app.library.catalog.records import Collection
 from app.library.learning import learn_if_due
@@ -25,36 +25,57 @@ from app.library.searchers import open_indexes
 from app.models import Models
 from app.models.embedding import embed_chunks
 from ragcache.host import private_file
-from retriever import IntArray, Vectors
+from retriever import IntArray, RetrieverError, Vectors
+from retriever.derived import PART_AT_END
 
+MOST_LEFT = 1024  # chunks that an ingest adds sentences to for a command that was killed: half a minute
 _BATCH = 256
 _ROWS = 2048  # of the file, read at once
 
 
-def catch_up(library: Library, collection: Collection) -> None:
-    """Let the index files forget what was deleted. Where there are none, there is nothing to forget."""
-    if library.index_folder(collection).is_dir():
-        _each(library, collection, rebuild=False)
+def forget(library: Library, collection: Collection, part: int = PART_AT_END) -> None:
+    """Let the index files forget what was deleted, where that is one of so many chunks; with 0 whatever it is. What
+    searches them forgets it by itself.
+    """
+    source = library.catalog.source(collection)
+    indexes = library.opened_indexes(collection) or open_indexes(collection, library.index_folder(collection))
+    for index in indexes:
+        saved = index.saved()
+        if saved is None:
+            continue  # nothing to forget
+        gone = source.lost(saved.retired)
+        if gone and (not part or gone * part >= saved.live):
+            index.catch_up(source)
+            index.save()
+
+
+def forget_all(library: Library) -> None:
+    """Of whatever collection, now and then: no deleted text leaves a trace in the files for long. Raises RetrieverError
+    when it has tried all.
+    """
+    failed: RetrieverError | None = None
+    for collection in library.catalog.collections.all():
+        try:
+            forget(library, collection, part=0)
+        except CatalogError:
+            continue  # deleted just now, or embedded again
+        except RetrieverError as error:  # which keeps no other
+            failed = error
+    if failed is not None:
+        raise failed
 
 
 def rebuild(library: Library, collection: Collection) -> None:
     """Both indexes anew, from the embeddings and texts in SQL."""
-    _each(library, collection, rebuild=True)
+    source = library.catalog.source(collection)
+    for index in open_indexes(collection, library.index_folder(collection)):
+        index.rebuild(source)
+        index.save()
 
 
 def discard(library: Library, collection: Collection) -> None:
     """Remove the index files of a collection that is gone."""
     remove_index(library.index_folder(collection))
-
-
-def _each(library: Library, collection: Collection, *, rebuild: bool) -> None:
-    source = library.catalog.source(collection)
-    for index in open_indexes(collection, library.index_folder(collection)):
-        if rebuild:
-            index.rebuild(source)
-        else:
-            index.catch_up(source)
-        index.save()
 
 
 @dataclass(frozen=True)
@@ -128,6 +149,31 @@ def add_sentences(library: Library, models: Models, collection: Collection, afte
         kept.add(collection, rows)
         after = lacking[-1][0]
         yield len(lacking)
+
+
+def finish_sentences(library: Library, models: Models, collection: Collection, check: Callable[[], None]) -> None:
+    """Of a long document that somebody was stopped amid. `check` ends it by what it raises."""
+    after = library.catalog.sentences.unfinished(collection)
+    if after is not None:
+        for _ in add_sentences(library, models, collection, after):
+            check()
+
+
+def add_left_sentences(library: Library, models: Models, collection: Collection, check: Callable[[], None]) -> bool:
+    """Of chunks that were embedded anew by a command that was killed, or are of before these were kept: some of them,
+    so that no ingest takes long for it. Whether all have theirs now. All chunks are only looked at where nothing was
+    learnt from them yet, as after that command, or the first lacks its own.
+    """
+    kept, done = library.catalog.sentences, 0
+    collection = library.catalog.collections.current(collection)
+    if collection.retrieval is not None and kept.begun(collection):
+        return True
+    for count in add_sentences(library, models, collection):
+        check()
+        done += count
+        if done >= MOST_LEFT:
+            return not kept.lacking(collection, 0, 1)
+    return True
 
 
 def _embedded(library: Library, models: Models, ids: IntArray) -> tuple[IntArray, Vectors, int]:

@@ -43,7 +43,7 @@ def remove_documents(library: Library, models: Models, collection: Collection, d
         originals.check(sent)
         removed = library.catalog.documents.delete(collection, document_ids)
         originals.drop(sent)
-        indexes.catch_up(library, collection)
+        indexes.forget(library, collection)
         return _with_kv(library, models, collection, removed, identities)
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.words import STOP_WORDS, asked_words, words
+from retriever.words import STOP_WORDS, asked_words, wholes, words
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,14 @@ from retriever.words import STOP_WORDS, asked_words, words
         ("ไม่", ["ไ", "ม", "\u0e48", "ไม", "ม\u0e48"]),
         ("שָׁלוֹם עֲלֵיכֶם־x", ["שלום", "עליכם", "x"]),
         ("مُحَمَّد", ["محمد"]),
-        ("سُؤَال أَم سوال", ["سؤال", "أم", "سوال"]),  # a hamza is a letter's own
+        ("سُؤَال سوال", ["سؤال", "سوال"]),  # a hamza is a letter's own, but over or under an alef few write it
+        ("أَحْمَد احمد إسلام آب ٱلله", ["احمد", "احمد", "اسلام", "اب", "الله"]),
+        ("محـــمد مدرسة مدرسه على علي", ["محمد", "مدرسه", "مدرسه", "علي", "علي"]),
+        ("کتاب كتاب یک يك", ["كتاب", "كتاب", "يك", "يك"]),
+        ("٢٠٢٤ ۲۰۲۴ २०२४ ๒๐๒๔ ２０２４", ["2024"] * 5),
+        ("Işık ISIK İSTANBUL ıstanbul", ["isik", "isik", "istanbul", "istanbul"]),
+        ("Łódź lodz Ørsted ǿre Đoković", ["lodz", "lodz", "orsted", "ore", "dokovic"]),
+        ("cœur Encyclopædia", ["coeur", "encyclopaedia"]),
         (
             "a hyphen-\nated well-\r\n  known word",
             ["a", "hyphenated", "hyphen", "ated", "wellknown", "well", "known", "word"],
@@ -38,6 +47,16 @@ from retriever.words import STOP_WORDS, asked_words, words
 )
 def test_words_are_folded(text: str, expected: list[str]) -> None:
     assert words(text) == expected
+
+
+def test_digits_of_all_scripts_are_those_of_ascii() -> None:
+    for code in range(0x10000):
+        if (digit := unicodedata.decimal(chr(code), None)) is not None:
+            assert words(f"{chr(code)}x") == [f"{digit}x"], hex(code)
+
+
+def test_an_identifier_is_found_by_the_digits_of_any_script() -> None:
+    assert wholes("E-٢٠٤") == wholes("E-204") == ["e204"]
 
 
 @given(st.text())

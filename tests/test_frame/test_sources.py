@@ -55,6 +55,7 @@ SLOW |= {
 }
 SLOW |= {
     "ragcache.store.remote.bucket",
+    "app.library.indexes",
     "app.library.searchers",
     "app.cachecare",
     "app.cachecare.warming",

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from app.client.amounts import count
-from app.client.answers import ServedCitation
+from app.client.answers import places
 from ui.chat.marked import Mark, rendered_with
 from ui.markup import escape
 
@@ -23,12 +23,12 @@ Values = Mapping[str, Any]
 def answered(message: Values, number: int) -> str:
     """`number`: its place in the conversation. An answer under way has no marks yet, and the same HTML else."""
     text, citations = str(message["content"]), list(message.get("citations") or ())
-    places = [ServedCitation.of(one).place for one in citations]
+    told = places(citations)
     support = list(_support(message.get("support"), len(text), len(citations)))
-    marks = [_mark(*one, number, places) for one in support]
+    marks = [_mark(*one, number, told) for one in support]
     body = f'<div class="rc-answer" dir="auto">{rendered_with(text, marks)}</div>'
     used = {cited for _, _, cited in support if cited is not None} if support else set(range(len(citations)))
-    return f'{body}<div class="rc-below">{_sources(places, number, used)}{_copy(text)}</div>{_told(support)}'
+    return f'{body}<div class="rc-below">{_sources(citations, told, number, used)}{_copy(text)}</div>{_told(support)}'
 
 
 def _support(told: object, length: int, citations: int) -> Iterator[tuple[int, int, int | None]]:
@@ -50,10 +50,10 @@ def _mark(start: int, end: int, cited: int | None, number: int, places: Sequence
     return Mark(start, end, behind=marker)
 
 
-def _sources(places: Sequence[str], number: int, used: set[int]) -> str:
-    """Passages that stand at one place share a chip."""
-    chips = []
-    for place, group in groupby(range(len(places)), places.__getitem__):
+def _sources(citations: Sequence[Values], told: Sequence[str], number: int, used: set[int]) -> str:
+    """Passages that stand at one place of a document share a chip."""
+    chips, documents = [], [str(one["source"]) for one in citations]
+    for (_, place), group in groupby(range(len(told)), list(zip(documents, told, strict=True)).__getitem__):
         buttons = "".join(_source(number, at, place, at in used) for at in group)
         chips.append(f'<span class="rc-chip" role="listitem"><bdi title="{escape(place)}">{escape(place)}</bdi>')
         chips.append(f"{buttons}</span>")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.client.amounts import count
-from app.client.answers import ServedCitation
+from app.client.answers import places
 from ui.markup import escape
 
 Values = Mapping[str, Any]
@@ -45,7 +45,7 @@ def bar(report: Values, citations: Sequence[Values] = ()) -> str:
     first = _seconds(report.get("ttft_s"))
     if not chunks or not first:
         return ""
-    names = [ServedCitation.of(one).place for one in citations] if len(citations) == len(chunks) else []
+    names = places(citations) if len(citations) == len(chunks) else []
     total = sum(one["tokens"] for one in chunks)
     parts = "".join(_part(one, total, names[at] if names else f"Passage {at + 1}") for at, one in enumerate(chunks))
     segments = f'<div class="rc-bar" role="img" aria-label="{_spoken(chunks)}">{parts}</div>'

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.client.answers import ServedCitation
+from app.client.answers import places
 from app.client.connection import ServerConnection
 from app.client.evidence import SeenPage, SeenText, page_of, text_of
 from ui.chat.rows import ITEMS, table
@@ -90,7 +90,7 @@ def _box(sides: tuple[float, float, float, float]) -> str:
 
 
 def _head(citations: Sequence[Citation], number: int, at: int) -> str:
-    name, where = _named(citations[at])
+    name, where = _named(citations, at)
     before = _step(number, at - 1, "p", "‹", "Previous source (p)") if at else ""
     behind = _step(number, at + 1, "n", "›", "Next source (n)") if at + 1 < len(citations) else ""
     title = "Close (Esc)"
@@ -103,10 +103,11 @@ def _head(citations: Sequence[Citation], number: int, at: int) -> str:
     return f'<header><div class="rc-panel-name">{told}</div>{steps}</header>'
 
 
-def _named(citation: Citation) -> tuple[str, str]:
+def _named(citations: Sequence[Citation], at: int) -> tuple[str, str]:
     """The document, and the page or the heading in it."""
-    name = ServedCitation.of({**citation, "heading": (), "pages": (), "quote": None}).place
-    whole = ServedCitation.of(citation).place
+    alone = {**citations[at], "heading": (), "pages": (), "quote": None}
+    name = places([alone, *citations])[0]
+    whole = places(citations)[at]
     return name, whole[len(name) :].removeprefix(", ")
 
 

@@ -11,7 +11,7 @@
 | `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `get`, `find`, `all`, `listed`, `layout` |
 | `chunks` | `found` (by ids, with documents), `of_document`, `hashes`, `layout`, `retokenize` |
 | `orphans` | texts that nobody has any more, and whose KV is still to go: `of`, `unused`, `settle`, `forget` |
-| `sentences` | the vectors of the chunks' sentences: `lacking`, `add`, `add_rest`, `unfinished` |
+| `sentences` | the vectors of the chunks' sentences: `lacking`, `add`, `add_rest`, `unfinished`, `begun` |
 | `order` | where documents stand, and what they are computed behind: `standing`, `places`, `neighbours`, `set`, … |
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |
 | `runs` | `start`, `finish`, `newest` |

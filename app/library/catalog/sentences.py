@@ -60,6 +60,13 @@ class Sentences(DatabasePart):
             first = connection.execute(of_document).scalar_one()
             return int(first) if _has(connection, first) else None
 
+    def begun(self, collection: Collection) -> bool:
+        """Whether the first chunk has them, if there is any."""
+        first = select(func.min(CHUNKS.c.id)).where(CHUNKS.c.collection_id == collection.id)
+        with self._database.reading() as connection:
+            chunk = connection.scalar(first)
+            return chunk is None or _has(connection, chunk)
+
 
 def insert_sentences(connection: Connection, packed: Iterable[tuple[int, Packed | None]]) -> None:
     rows = [{"chunk_id": one, "vectors": vectors} for one, vectors in packed if vectors is not None]

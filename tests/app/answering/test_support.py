@@ -7,7 +7,7 @@ import pytest
 from app.answering import Answer, Citation, SupportedSentence
 from app.answering.answerer import with_support
 from app.answering.assertions import SPELT, assertion
-from app.answering.support import LEAST, MOST_WINDOWS, Passage, supported
+from app.answering.support import LEAST, MOST_WINDOWS, Passage, _shares, supported
 from ragcache.report import Report
 
 ROCK = Passage("The rock is low. Gulls nest on it in May.", "Varn Skerry")
@@ -81,6 +81,19 @@ def test_the_same_answer_has_the_same_support() -> None:
 def test_without_passages_nothing_has_support() -> None:
     assert [found.citation for found in supported("It is high. It is low.", ())] == [None, None]
     assert supported("", (ROCK,)) == ()
+
+
+def test_a_passage_behind_long_ones_is_looked_at() -> None:
+    long = [Passage(" ".join(f"Bird {row} of flock {flock} sang." for row in range(400))) for flock in range(6)]
+    assert one("Margaret Aldous designed the tower.", *long, TOWER).citation == 6
+    assert one("Bird 20 of flock 5 sang.", *long, TOWER).citation == 5
+
+
+def test_what_short_passages_leave_goes_to_long_ones() -> None:
+    assert _shares([3, 2000, 0, 5, 2000]) == [3, 508, 0, 5, 508]
+    assert _shares([2000, 7]) == [MOST_WINDOWS - 7, 7]
+    assert sum(_shares([9] * 2000)) == MOST_WINDOWS
+    assert _shares([]) == []
 
 
 @pytest.mark.parametrize("piece", ["tower ", "Tower. ", "a, b, no ", "1 ", "中", "  \t", "and not , "])

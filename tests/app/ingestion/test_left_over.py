@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from app.cachecare import prune
 from app.cachecare.warming import warm
 from app.ingestion.capture import KvCapture, KvRemoval
-from app.library import Library
+from app.library import Library, indexes
 from app.library.catalog import sentences
 from app.library.catalog.sentences import Sentences
+from app.library.catalog.tables import SENTENCES
 from app.library.removal import remove_documents
 from app.models import Models
 from app.settings import Settings
@@ -140,4 +142,42 @@ def test_sentences_that_a_killed_one_did_not_write_are_made_by_the_next(
     collection, kept = library.catalog.collections.get("default"), library.catalog.sentences
     assert len(kept.lacking(collection, 0, 999)) > 3
     assert ingest().unchanged == 1
+    assert kept.lacking(collection, 0, 999) == []
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_sentences_of_an_embedding_anew_that_was_killed_are_made_by_the_next(
+    ingest: Run, library: Library, docs: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """So many of them each time; until then the ingest says so, and nothing is learnt without them."""
+    for number in range(6):
+        (docs / f"{number}.txt").write_text(f"In the year {number} the harbour froze. Ships lay still.")
+    ingest()
+    made, kept = library.catalog.collections, library.catalog.sentences
+    old = made.get("default")
+    vectors = [(ids, them) for ids, _, them in library.catalog.source(old).added(0)]
+    new = made.reembed(old, old.embedder, old.embedder_fingerprint, old.dimension, vectors)
+    assert len(kept.lacking(new, 0, 999)) == 6
+    (docs / "new.txt").write_text("Nobody knew the captain. He sailed alone.")
+    if not whole:
+        monkeypatch.setattr(indexes, "_BATCH", 2)
+        monkeypatch.setattr(indexes, "MOST_LEFT", 4)
+        (told,) = [note for note in ingest().notes if "sentences" in note]
+        assert "`ragcache reindex -c default`" in told
+        assert len(kept.lacking(new, 0, 999)) == 2 and made.get("default").retrieval is None
+    assert not [note for note in ingest().notes if "sentences" in note]
+    assert kept.lacking(new, 0, 999) == [] and made.get("default").retrieval is not None
+
+
+def test_sentences_of_chunks_of_before_are_made_where_the_first_lacks_them(
+    ingest: Run, library: Library, docs: Path
+) -> None:
+    (docs / "a.txt").write_text("The harbour froze. Ships lay still.")
+    ingest()
+    collection, kept = library.catalog.collections.get("default"), library.catalog.sentences
+    assert collection.retrieval is not None and kept.begun(collection)
+    with library.catalog.database.writing() as connection:
+        connection.execute(delete(SENTENCES))
+    assert not kept.begun(collection)
+    ingest()
     assert kept.lacking(collection, 0, 999) == []

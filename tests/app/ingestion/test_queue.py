@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -110,6 +111,14 @@ def test_files_that_no_job_knows_go(queues: Queues, library: Library, collection
     assert ended(library, job).state == "done"
     second.sweep()
     assert not (first.spool.folder / first.spool.process).exists()
+
+
+def test_index_files_forget_when_it_sweeps(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgot = threading.Event()
+    monkeypatch.setattr("app.ingestion.queue.SWEEP_S", 0)
+    monkeypatch.setattr("app.ingestion.queue.forget_all", lambda library: forgot.set())
+    queues().start()
+    assert forgot.wait(30)
 
 
 def test_no_key_takes_the_room_of_all(

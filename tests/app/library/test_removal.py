@@ -90,6 +90,28 @@ def test_the_index_files_forget_it(library: Library, models: Models) -> None:
     assert all('"live": 2' in text for text in manifests), "the files themselves, not what a query made of them"
 
 
+def test_a_small_deletion_rewrites_no_large_index(library: Library, models: Models) -> None:
+    """The sweep does; nothing finds it meanwhile."""
+    many = [f"Sentence number {place} stands here." for place in range(300)]
+    collection = fill(library, models, books={"/a.txt": many, "/b.txt": ["The lamp was lit."]})
+    indexes.rebuild(library, collection)
+    folder, source = library.index_folder(collection), library.catalog.source(collection)
+    before = {path.name: path.stat().st_ino for path in folder.iterdir()}
+    lamp = library.catalog.documents.find(collection, "/b.txt")
+    assert lamp is not None
+    remove_documents(library, models, collection, [lamp.id])
+    assert {path.name: path.stat().st_ino for path in folder.iterdir()} == before
+    words = KeywordIndex(folder)
+    words.catch_up(source)
+    assert not len(words.search("lamp", 3)[0])
+    prune(library, models)
+    manifests = [path.read_text() for path in folder.glob("*.json")]
+    assert len(manifests) == 2 and all('"live": 300' in text for text in manifests)
+    after = {path.name: path.stat().st_ino for path in folder.iterdir()}
+    indexes.forget_all(library)
+    assert {path.name: path.stat().st_ino for path in folder.iterdir()} == after
+
+
 def test_a_collection_goes_with_everything(library: Library, models: Models) -> None:
     collection = fill(library, models, kv=True)
     indexes.rebuild(library, collection)
