@@ -9,6 +9,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.answering import Citation, Retrieved
+from app.answering.stream import CUT_OFF
 from app.errors import NotFound
 from app.library.catalog.chunks import Chunks
 from ragcache.errors import ConfigError, ModelError
@@ -40,8 +41,9 @@ def test_what_the_budget_left_out_is_told(pipeline: RagPipeline) -> None:
     budget = tokens(pipeline, best) + 1
     answer = pipeline.ask(QUESTION, top_k=4, top_tokens=budget)
     assert [one.chunk_id for one in answer.citations] == [best[0].chunk_id]
-    assert answer.notes == (f"3 of 4 chunks left out: the budget of {budget} tokens was full",)
-    assert answer.report.incidents[: len(answer.notes)] == list(answer.notes)
+    told = f"3 of 4 chunks left out: the budget of {budget} tokens was full"
+    assert answer.notes == (told, CUT_OFF)
+    assert answer.report.incidents[:1] == [told]
 
 
 def test_neighbours_stand_behind_the_hits_and_beside_them_in_the_prompt(pipeline: RagPipeline) -> None:

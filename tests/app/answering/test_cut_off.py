@@ -10,7 +10,7 @@ import pytest
 from app import RagPipeline
 from app.answering import Answer, answerer
 from app.answering.pieces import Pieces
-from app.answering.stream import AnswerStream
+from app.answering.stream import CUT_OFF, AnswerStream
 from ragcache.engine import TokenStream
 from ragcache.report import Report
 
@@ -96,7 +96,7 @@ def test_a_conversation_keeps_an_answer_without_the_quotes_that_break(
     monkeypatch.setattr(answerer, "quoted", broken)
     conversation = pipeline.conversation()
     answer = conversation.ask(QUESTION, max_tokens=4)
-    assert answer.notes == (f"no quotes: {type(error).__name__}: {error}",)
+    assert answer.notes == (CUT_OFF, f"no quotes: {type(error).__name__}: {error}")
     assert answer.citations
     assert {one.quote for one in answer.citations} == {None}
     assert [one.content for one in conversation.messages] == [QUESTION, answer.text]

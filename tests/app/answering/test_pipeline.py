@@ -14,6 +14,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.answering.answerer import NOTHING_FOUND
+from app.answering.stream import CUT_OFF
 from app.errors import CatalogError
 from app.settings import PromptOrder
 from ragcache.errors import ConfigError, PromptError
@@ -35,7 +36,7 @@ def test_an_answer_cites_its_chunks_at_their_exact_places(pipeline: RagPipeline)
     answer = pipeline.ask(QUESTION)
     assert [one.number for one in answer.citations] == [1, 2, 3, 4, 5]
     assert answer.report.answer_tokens == 12
-    assert (answer.notes, answer.report.incidents) == ((), [])
+    assert (answer.notes, answer.report.incidents) == ((CUT_OFF,), [])
     layouts = pipeline.library.catalog.documents.layout
     for one in answer.citations:
         assert isinstance(one.document_id, int)
@@ -98,7 +99,7 @@ def test_a_filter_that_matches_nothing_is_told(pipeline: RagPipeline) -> None:
 def test_with_no_hit_it_answers_and_says_so(sampled: Settings) -> None:
     with RagPipeline(sampled.model_copy(update={"retrieval": "keyword"})) as pipeline:
         answer = pipeline.ask("Xyzzy?", where={"source": [f"{FOLDER}/bakery.md"]})
-    assert (answer.citations, answer.notes) == ((), (NOTHING_FOUND,))
+    assert (answer.citations, answer.notes) == ((), (NOTHING_FOUND, CUT_OFF))
     assert answer.report.incidents == [NOTHING_FOUND]
     assert answer.report.answer_tokens == 12
 
@@ -124,7 +125,7 @@ def test_copies_of_a_text_count_once(sampled: Settings, tmp_path: Path) -> None:
 def test_a_prompt_over_the_context_says_what_it_left_out(pipeline: RagPipeline) -> None:
     answer = pipeline.ask(QUESTION, top_k=30, max_tokens=16)  # the small model has a context of 2,048 tokens
     assert 5 < len(answer.citations) < 30
-    (note,) = answer.notes
+    note, _ = answer.notes
     assert note.startswith("the lowest-ranked ")
     assert note in answer.report.incidents
     kept = [one.chunk_id for one in pipeline.retrieve(QUESTION, top_k=30)][: len(answer.citations)]

@@ -14,7 +14,7 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering import Answer
 from app.answering.answerer import STOPPED, AnswerRequest
-from app.answering.stream import BROKEN, AnswerStream
+from app.answering.stream import BROKEN, CUT_OFF, AnswerStream
 from ragcache import keeping
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
@@ -194,7 +194,7 @@ def test_an_answer_stands_without_the_quotes_that_cannot_be_found(pipeline: RagP
     answering = replace(pipeline.answering, embed=broken)
     answer = answering.start(AnswerRequest(QUESTION, found, max_tokens=4)).answer
     assert answer.text
-    assert answer.notes == ("no quotes: the embedder broke",)
+    assert answer.notes == (CUT_OFF, "no quotes: the embedder broke")
     assert [one.quote for one in answer.citations] == [None] * len(found)
 
 

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from app import RagPipeline, Settings
+from app.answering.stream import CUT_OFF
 from app.library.catalog import open_catalog
 from tests.app.cli.conftest import FIRST, SECOND, conversation_of, flags
 from tests.app.cli.inside import Ran, Run, make_run
@@ -59,7 +60,9 @@ def test_an_answer_is_shown_as_that_of_this_machine(run: Run, url: str, sampled:
     ran = run(*asked, "--server", url)
     assert (ran.code, ran.out) == (0, own.out)
     assert "[3] " in ran.out
-    assert re.fullmatch(LINE, ran.err.strip()), ran.err
+    line, note = ran.err.strip().split("\n")
+    assert re.fullmatch(LINE, line), ran.err
+    assert note == f"note: {CUT_OFF}"
 
 
 def test_as_json_it_has_the_same_form(run: Run, url: str, sampled: Settings) -> None:
@@ -158,7 +161,7 @@ def test_a_server_with_keys_wants_one(
         Path(".env").write_text(f"RAGCACHE_SERVER={url}\nRAGCACHE_API_KEY={key}\n")
         Path(".env").chmod(0o600)
         ran = run("ask", QUESTION, "--max-tokens", "4", "--no-show-report")
-        assert (ran.code, ran.err) == (0, f"note: .env in {Path.cwd()} names the server\n")
+        assert (ran.code, ran.err) == (0, f"note: .env in {Path.cwd()} names the server\nnote: {CUT_OFF}\n")
 
 
 @pytest.fixture
