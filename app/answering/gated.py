@@ -77,9 +77,7 @@ class GatedAnswers:
                 asked = (request.question, *(one.chunk_id for one in request.found))
                 if self.quality.samples(collection, hash(asked)):
                     keeper = self._models.loaded.keeper
-                    measure = partial(
-                        self._measure, keeper, collection, answering, request.max_tokens, linker, segments
-                    )
+                    measure = partial(self._measure, keeper, collection, answering, linker, segments)
                     # What answers lack goes first: behind a measurement it would wait long where they never cease.
                     keeper.later(measure, last=True)
             return answer
@@ -91,7 +89,6 @@ class GatedAnswers:
         keeper: Keeper,
         collection: int,
         answering: Answering,
-        most: int,
         linker: Linker,
         segments: Sequence[Segment],
     ) -> list[str]:
@@ -107,8 +104,10 @@ class GatedAnswers:
 
         measured: list[tuple[Level, float]] | None = None
         try:
-            steps, stop = min(STEPS, most), answering.template.stop
-            divergence = divergence_of(answering.cache, steps, stop, pause, keeper.disturbed)
+            # However few tokens were asked for: the first ones are farther off than those of which the limit was made.
+            room = answering.cache.engine.spec.max_tokens - sum(map(len, segments))
+            stop = answering.template.stop
+            divergence = divergence_of(answering.cache, min(STEPS, room), stop, pause, keeper.disturbed)
             found = divergence.of(segments, [at_level(linker, one) for one in levels])
             measured = list(zip(levels, found, strict=False))
         except NotMeasured as error:

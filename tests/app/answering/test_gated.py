@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
+from app.answering import divergence
+from app.answering.gated import STEPS
 from app.answering.quality import Level
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
@@ -87,6 +89,17 @@ def test_a_measurement_that_breaks_is_told_to_nobody(
     assert "an answer could not be measured" in caplog.text
     assert gated.ask(QUESTION.format(2)).report.incidents == []
     assert gated.gate.quality.seconds > 0.0
+
+
+def test_an_answer_of_one_token_is_measured_as_others_are(gated: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first tokens alone are farther off, and a client of short answers would have the collection's KV unused."""
+    of, seen = divergence.divergence_of, list[int]()
+    monkeypatch.setattr(
+        divergence, "divergence_of", lambda cache, steps, *more: (seen.append(steps), of(cache, steps, *more))[1]
+    )
+    gated.ask(QUESTION.format(1), max_tokens=1)
+    gated.settle()
+    assert seen == [STEPS]
 
 
 def test_answers_that_nothing_is_linked_for_tell_nothing(gated: RagPipeline) -> None:
