@@ -102,7 +102,16 @@ def on_one_line(text: str) -> str:
     return "".join(map(_sign, text))
 
 
+def can_be_shown(text: str) -> bool:
+    """Whether that escapes nothing of it."""
+    return all(_is_shown(sign) or category(sign) == "Zs" for sign in text)
+
+
 def _sign(sign: str) -> str:
-    if sign.isprintable() or sign in ORDINARY:
+    if _is_shown(sign):
         return sign
     return " " if category(sign) == "Zs" else sign.encode("unicode_escape").decode("ascii")
+
+
+def _is_shown(sign: str) -> bool:
+    return sign.isprintable() or sign in ORDINARY

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
+from app.errors import can_be_shown
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection, Found
 
@@ -74,4 +75,4 @@ def _tells(name: str) -> bool:
 def _named(text: str) -> str:
     """In one line without its number; nothing where it is too long to be a name."""
     line = _NUMBER.sub("", _BLANKS.sub(" ", text).strip()).strip("#*_ ")
-    return line if line.isprintable() and len(line) <= LONGEST else ""
+    return line if can_be_shown(line) and len(line) <= LONGEST else ""

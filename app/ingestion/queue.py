@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 
-from app.errors import Conflict, IngestError
+from app.errors import Conflict, IngestError, can_be_shown
 from app.ingestion import IngestResult
 from app.ingestion.coming import ComingFiles
 from app.ingestion.job_run import JobRun
@@ -231,7 +231,7 @@ def check_name(name: str) -> None:
     told = None
     if not name or name in (".", "..") or name != name.strip():
         told = "it is empty, or begins or ends with blanks"
-    elif not name.isprintable():
+    elif not can_be_shown(name):
         told = "it holds characters that cannot be shown"
     elif REPLACED in name:
         told = "it holds a sign that stands for bytes which are no UTF-8"

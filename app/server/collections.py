@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from app.errors import can_be_shown
 from app.library.catalog.records import Collection, CollectionTotals
 from app.library.removal import remove_collection
 from app.loaders.encodings import REPLACED
@@ -104,7 +105,7 @@ def _check_naming(caller: Caller, name: str) -> None:
     caller.check("ingest")
     if caller.collections is not None:
         raise RefusedRequest(403, "this key is of some collections alone, and names none", code="scope")
-    if not name.isprintable() or not name.strip() or "/" in name or REPLACED in name:
+    if not can_be_shown(name) or not name.strip() or "/" in name or REPLACED in name:
         told = f"name: {name!r} cannot name a collection: use no slashes, and no bytes that are no UTF-8"
         raise RefusedRequest(400, told, param="name")
 

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from app.cli.output import LATER, exit_code, plain
-from app.errors import CatalogError, CollectionBusy, IngestError, LoadError, MaintenanceError, NotFound, printable
+from app.errors import (
+    CatalogError,
+    CollectionBusy,
+    IngestError,
+    LoadError,
+    MaintenanceError,
+    NotFound,
+    can_be_shown,
+    printable,
+)
 from ragcache.errors import ConfigError, CorruptEntry, ModelError, PromptError, RagcacheError, StoreError
 from retriever import RetrieverError
 from splitter import SplitterError
@@ -62,3 +71,4 @@ def test_what_the_system_raises_is_a_plain_failure() -> None:
 )
 def test_what_is_ordinary_stands_as_it_is_and_what_a_terminal_obeys_as_an_escape(text: str, told: str) -> None:
     assert plain(text) == printable(Path(text)) == told
+    assert can_be_shown(text) == ("\\" not in told)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, select, update
 
-from app.errors import CatalogError, Conflict, NotFound
+from app.errors import CatalogError, Conflict, NotFound, can_be_shown
 from app.library.catalog.chunks import lock, pack
 from app.library.catalog.database import DatabasePart, batches
 from app.library.catalog.orphans import claimed, orphaned
@@ -209,7 +209,7 @@ class Collections(DatabasePart):
 
 
 def check_name(name: str) -> None:
-    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+    if not name.strip() or not can_be_shown(name) or len(name) > LONGEST_NAME:
         raise CatalogError(f"{name!r} cannot name a collection: use 1 to {LONGEST_NAME} printable characters")
 
 

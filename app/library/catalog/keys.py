@@ -21,7 +21,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from app.errors import CatalogError, KeyLapsed, NotFound
+from app.errors import CatalogError, KeyLapsed, NotFound, can_be_shown
 from app.library.catalog.database import Database, DatabasePart
 from app.library.catalog.digests import decoy, digest, matches
 from app.library.catalog.last_uses import LastUses
@@ -218,7 +218,7 @@ def _key(row: Mapping[Any, Any]) -> Key:
 
 
 def _check(name: str, scopes: frozenset[str], limits: KeyLimits) -> None:
-    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+    if not name.strip() or not can_be_shown(name) or len(name) > LONGEST_NAME:
         raise CatalogError(f"{name!r} cannot name a key: use 1 to {LONGEST_NAME} printable characters")
     if not scopes or scopes - {*SCOPES}:
         told = ", ".join(sorted(scopes - {*SCOPES})) or "none"

@@ -194,6 +194,16 @@ def test_a_path_is_no_name(queue: IngestQueue, name: str) -> None:
         pass
 
 
+@pytest.mark.parametrize("name", ["Screenshot 3.04.05\u202fPM.txt", "می\u200cخواهم.txt"])
+def test_a_name_is_written_as_its_machine_writes_it(
+    queue: IngestQueue, library: Library, collection: Collection, name: str
+) -> None:
+    """macOS with a narrow blank, and whoever writes Persian with joiners."""
+    assert ended(library, send(queue, collection, name, TEXT)).state == "done"
+    (document,) = library.catalog.documents.all(collection)
+    assert document.source.endswith(name)
+
+
 @pytest.mark.parametrize("name", ["a" * 252 + ".txt", "ä" * 130 + ".txt", "\udc80.txt"])
 def test_a_name_is_as_long_as_that_of_a_file_and_all_text(queue: IngestQueue, name: str) -> None:
     with pytest.raises(IngestError), queue.incoming(name):
