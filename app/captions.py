@@ -13,15 +13,17 @@ def place(source: str, heading: Sequence[str], pages: Sequence[tuple[int, str]],
     """ "report.pdf, pages 3-4", or "guide.md, Setup > Linux" where there are no pages. Where others of the `sources`
     have that name, as many folders stand before it as part it from them: "2024/report.pdf".
     """
-    name = printable(Path(_name(source, set(sources) - {source})))
+    name = printable(Path(_name(source, sources)))
     if pages:
         (first, label), (last, _) = pages[0], pages[-1]
         return f"{name}, {label} {first}" if first == last else f"{name}, {label}s {first}-{last}"
     return ", ".join([name, *([" > ".join(heading)] if heading else [])])
 
 
-def _name(source: str, others: Collection[str]) -> str:
-    parts, those, shown = _parts(source), [_parts(one) for one in others], 1
+def _name(source: str, sources: Collection[str]) -> str:
+    last = source.rpartition("/")[2]
+    parts, shown = _parts(source), 1
+    those = [_parts(one) for one in sources if one.endswith(last) and one != source]
     while shown < len(parts) and any(one[-shown:] == parts[-shown:] for one in those):
         shown += 1
     return "/".join(parts[-shown:]) or source

@@ -52,6 +52,10 @@ class IngestError(RagcacheError):
     status = 400
 
 
+class OtherEmbedder(CatalogError):
+    """What a collection was embedded by, until it is embedded anew."""
+
+
 class DiskShort(IngestError):
     """The disk has no room for the next document."""
 

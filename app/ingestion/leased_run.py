@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
-from app.errors import CatalogError, IngestStopped, NotFound
+from app.errors import CatalogError, IngestStopped, NotFound, OtherEmbedder
 from app.ingestion import IngestResult
 from app.library import Library
 from app.library.catalog.jobs import ATTEMPTS
@@ -91,7 +91,7 @@ class LeasedRun(ABC):
 
     def _end_by(self, error: RagcacheError) -> None:
         """A fault of the machine may pass, and the next job would meet it too: this one waits for another try."""
-        self.met_fault = error.status >= OF_MACHINE
+        self.met_fault = error.status >= OF_MACHINE and not isinstance(error, OtherEmbedder)
         if self._lost:
             return
         log.warning("job %s: %s", self.job.id, error)
@@ -108,6 +108,7 @@ class LeasedRun(ABC):
         if self._cancelled:
             self._jobs.stop(self.job)
         else:
+            self._tell()  # the next turn counts on from there
             self._jobs.release(self.job, behind=self.is_behind)
 
     def _wait(self) -> None:

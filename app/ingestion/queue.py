@@ -66,6 +66,7 @@ class IngestQueue:
         self._closing = False
         self._run: LeasedRun | None = None
         self._swept = -SWEEP_S
+        self._faulty: int | None = None  # the collection with which the last job met a fault of the machine
         self._busy: dict[int, float] = {}  # collections that others work on, until when they are left alone
         self._thread = threading.Thread(target=self._serve, name="ingest-queue", daemon=True)
 
@@ -217,8 +218,18 @@ class IngestQueue:
                 self._run = None
             release_helpers()
         if run.met_fault:
+            self._pause(job.collection_id)
+        else:
+            self._faulty = None
+
+    def _pause(self, collection_id: int) -> None:
+        """Of the jobs of a collection with which something is wrong; of all where the one before met a fault too."""
+        if self._faulty in (None, collection_id):
+            self._busy[collection_id] = monotonic() + PAUSE_S
+        else:
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, PAUSE_S)
+        self._faulty = collection_id
 
     def _run_of(self, job: StoredJob) -> LeasedRun:
         if job.kind == "warm":

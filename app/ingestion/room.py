@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.client.amounts import size
-from app.errors import DiskShort
+from app.errors import DiskShort, IngestError
 from app.ingestion.survey import Pending
 from app.library.catalog.records import Collection
 from app.library.catalog.sentences import AT_ONCE
@@ -256,7 +256,9 @@ class DiskCheck:
     def _check(self, folder: Path, needed: int) -> None:
         free = free_bytes(folder)
         if needed + RESERVE > free:
-            raise DiskShort(
+            # Where an ordinary document has room, it is this one that has none, and will have none.
+            kind = DiskShort if free < 2 * RESERVE else IngestError
+            raise kind(
                 f"the disk of {folder} is nearly full: {size(free)} are free, and the next document may need "
                 f"{size(needed)} beside a reserve of {size(RESERVE)}. Free some space and run the "
                 "same command again: what is in stays, and it goes on there"

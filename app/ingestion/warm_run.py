@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.cachecare.warming import WarmingProgress
 
 
+_MADE = ("tokens", "kv_variants", "kv_bytes")
 TURN_S = 60.0  # it may take hours, and whoever sends a file meanwhile waits no longer than that and a document
 
 
@@ -28,6 +29,7 @@ class WarmRun(LeasedRun):
         self._models = models
         self._reached: WarmingProgress | None = None
         self._of_chunks = 0
+        self._before = {name: int(job.progress.get(name) or 0) for name in _MADE}  # in earlier turns
 
     def _work(self) -> None:
         while not self._warmed():
@@ -39,13 +41,15 @@ class WarmRun(LeasedRun):
 
         collection = self._collection()
         self._of_chunks = self._library.catalog.collections.totals(collection).chunks
-        over = monotonic() + TURN_S
+        over: float | None = None
         try:
             for reached in warm(self._library, self._models, collection, self.job.request["border"]):
                 self._reached = reached
                 if self._stopping.is_set():
                     raise IngestStopped("the job was stopped behind a document")
-                self.is_behind = monotonic() >= over and self._jobs.waits(self.place)
+                if over is None and reached.computed:  # first it goes over what others, or it, have done
+                    over = monotonic() + TURN_S
+                self.is_behind = over is not None and monotonic() >= over and self._jobs.waits(self.place)
                 if self.is_behind:
                     raise IngestStopped("others wait")
         except CollectionBusy:
@@ -60,5 +64,6 @@ class WarmRun(LeasedRun):
         if reached is None:
             return {}
         done = {"documents": reached.documents, "chunks": reached.chunks, "of_chunks": self._of_chunks}
-        made = {"tokens": reached.tokens, "kv_variants": reached.computed, "kv_bytes": reached.nbytes}
-        return done | made | {"failed": len(reached.failed)}
+        made = zip(_MADE, (reached.tokens, reached.computed, reached.nbytes), strict=True)
+        summed = {name: self._before[name] + count for name, count in made}
+        return done | summed | {"failed": len(reached.failed)}

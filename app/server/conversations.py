@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -147,7 +148,9 @@ def export(
     name = f"conversation-{stored.id}.{'md' if format == 'markdown' else 'json'}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     if format == "markdown":
-        told = markdown_of(stored, collection.name, service.catalog.conversations.messages(stored.id, caller.id))
+        said = service.catalog.conversations.messages(stored.id, caller.id)
+        said = [replace(one, notes=tuple(redacted_notes(one.notes))) for one in said]
+        told = markdown_of(stored, collection.name, said)
         return Response(told, media_type="text/markdown", headers=headers)
     exported = Exported(
         conversation=card_of(service, stored, collection), messages=cards_of(conversation_id, service, caller)

@@ -135,36 +135,36 @@ def _last(connection: ServerConnection, name: str, messages: Sequence[Message], 
         if (plain := turn.comparison(name, _newest(messages))) is not None:
             st.html(comparison.beside(behind[-1], plain))
     if st.session_state.get(EDITED) == asked["id"]:
-        _edit(connection, name, asked, _newest(messages))
+        _edit(connection, name, asked, _seen(messages))
     else:
-        _actions(connection, name, asked, _newest(messages))
+        _actions(connection, name, asked, _seen(messages), answered=bool(behind))
 
 
-def _actions(connection: ServerConnection, name: str, asked: Message, newest: int | None) -> None:
+def _actions(connection: ServerConnection, name: str, asked: Message, seen: int | None, *, answered: bool) -> None:
     question = str(asked["content"])
     with st.container(horizontal=True, key="chat-actions"):
-        again = (connection, name, question, int(asked["id"]), newest)
+        again = (connection, name, question, int(asked["id"]), seen)
         st.button("Again", icon=":material/refresh:", key="chat-again", on_click=turn.send, args=again)
         st.button("Edit", icon=":material/edit:", key="chat-edit", on_click=_begin_edit, args=(asked["id"],))
-        if newest != asked["id"]:  # it has an answer
+        if answered:
             st.button(
                 "Answer without cache",
                 icon=":material/compare_arrows:",
                 key="chat-compare",
                 on_click=turn.compare,
-                args=(connection, name, question, newest),
+                args=(connection, name, question, seen),
                 help="Computes the same answer from nothing, and measures how long that takes.",
             )
 
 
-def _edit(connection: ServerConnection, name: str, asked: Message, newest: int | None) -> None:
+def _edit(connection: ServerConnection, name: str, asked: Message, seen: int | None) -> None:
     with st.form("chat-edit-form", border=True):
         text = st.text_area("Your question", value=str(asked["content"]), max_chars=LONGEST)
         st.html('<p class="rc-hint">Its answer is replaced.</p>')
         with st.container(horizontal=True):
             ask, leave = st.form_submit_button("Ask", type="primary"), st.form_submit_button("Leave it")
     if ask and text.strip():
-        turn.send(connection, name, text.strip(), int(asked["id"]), newest)
+        turn.send(connection, name, text.strip(), int(asked["id"]), seen)
     if leave or (ask and text.strip()):
         st.session_state.pop(EDITED, None)
         st.rerun()
@@ -178,7 +178,7 @@ def _failure(connection: ServerConnection, name: str, messages: Sequence[Message
     """`last`: the place of the last question, in whose stead alone one is sent again: what stands behind an earlier one
     is kept.
     """
-    failed, newest = turn.failed(name), _newest(messages)
+    failed, seen = turn.failed(name), _seen(messages)
     if failed is None:
         return
     place = next((failed.instead_of for one in messages[last : last + 1] if one["id"] == failed.instead_of), None)
@@ -186,16 +186,21 @@ def _failure(connection: ServerConnection, name: str, messages: Sequence[Message
     st.html(refusal(failed.reason) if stands else history.question(failed.question) + refusal(failed.reason))
     with st.container(horizontal=True):
         if failed.compares:
-            again, arguments = "Try again", (connection, name, failed.question, newest)
+            again, arguments = "Try again", (connection, name, failed.question, seen)
             st.button(again, icon=":material/refresh:", key="chat-resend", on_click=turn.compare, args=arguments)
         else:
-            resent = (connection, name, failed.question, place, newest)
+            resent = (connection, name, failed.question, place, seen)
             st.button("Send it again", icon=":material/refresh:", key="chat-resend", on_click=turn.send, args=resent)
         st.button("Dismiss", key="chat-dismiss", on_click=turn.dismiss, args=(name,))
 
 
 def _newest(messages: Sequence[Message]) -> int | None:
     return int(messages[-1]["id"]) if messages else None
+
+
+def _seen(messages: Sequence[Message]) -> int | None:
+    """The newest, for a server that asks for it; one of before keeps no notes of answers either."""
+    return _newest(messages) if messages and "notes" in messages[-1] else None
 
 
 def _last_question(messages: Sequence[Message]) -> int:

@@ -84,7 +84,7 @@ def send(
         return
     choices = dict(st.session_state.get(CHOSEN, {}))
     if instead_of is not None:
-        choices |= {"instead_of": instead_of, "newest": newest}
+        choices |= {"instead_of": instead_of} | ({} if newest is None else {"newest": newest})
     begun: Future[None] = Future()
     dismiss(conversation_id)
     _of(SENDING)[conversation_id] = SentQuestion(conversation_id, question, instead_of, False, begun)
@@ -96,7 +96,7 @@ def compare(connection: ServerConnection, conversation_id: str, question: str, n
     if under_way(conversation_id):
         return
     choices = {name: value for name, value in st.session_state.get(CHOSEN, {}).items() if name != "linker"}
-    choices["newest"] = newest
+    choices |= {} if newest is None else {"newest": newest}
     begun: Future[None] = Future()
     dismiss(conversation_id)
     _of(SENDING)[conversation_id] = SentQuestion(conversation_id, question, None, True, begun)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, select, update
 
-from app.errors import CatalogError, Conflict, NotFound, can_be_shown
+from app.errors import CatalogError, Conflict, NotFound, OtherEmbedder, can_be_shown
 from app.library.catalog.chunks import lock, pack
 from app.library.catalog.database import DatabasePart, batches
 from app.library.catalog.orphans import claimed, orphaned
@@ -135,9 +135,9 @@ class Collections(DatabasePart):
             _change(connection, collection.id, {"fidelity": dict(measured)})
 
     def check_embedder(self, collection: Collection, embedder: str, fingerprint: str) -> None:
-        """Vectors of two embedders cannot be compared. Raises CatalogError with the command that re-embeds."""
+        """Vectors of two embedders cannot be compared. Raises OtherEmbedder with the command that re-embeds."""
         if fingerprint != collection.embedder_fingerprint:
-            raise CatalogError(
+            raise OtherEmbedder(
                 f"collection {collection.name!r} was embedded by {collection.embedder} "
                 f"({collection.embedder_fingerprint[:12]}), not by {embedder} ({fingerprint[:12]}): set "
                 f"RAGCACHE_EMBEDDER={collection.embedder}, or embed it again with "

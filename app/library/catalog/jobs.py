@@ -263,7 +263,7 @@ def _give_up(connection: Connection, moment: datetime) -> None:
     """What was to stop has, and what ended its process again and again would end the next one's too."""
     gone, ended = left(moment), _FREE | {"finished": moment}
     connection.execute(update(JOBS).where(gone, JOBS.c.cancelling).values(state="cancelled", **ended))
-    told = f"its process ended while it worked on this, {ATTEMPTS} times after each other"
+    told = f"it was tried {ATTEMPTS} times, and the last time its process ended while it worked on this"
     often = gone & (JOBS.c.attempts >= ATTEMPTS)
     connection.execute(update(JOBS).where(often).values(state="failed", error=told, **ended))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.errors import CatalogError, Conflict, DiskShort, IngestError
+from app.errors import CatalogError, Conflict, DiskShort, IngestError, OtherEmbedder
 from app.ingestion.ingest import Ingest
 from app.ingestion.queue import IngestQueue
 from app.library import Library
@@ -59,6 +59,31 @@ def test_a_job_waits_with_what_it_met_and_those_behind_it_are_not_touched(
     queues().start()
     assert [(ended(library, one).state, now(one).error) for one in (first, second)] == [("done", None)] * 2
     assert now(first).attempts == 2
+
+
+def test_a_fault_with_one_collection_holds_up_no_other(
+    faults: Faults, queue: IngestQueue, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ingestion.queue.PAUSE_S", 1000.0)
+    jobs, other = library.catalog.jobs, library.collection_or_new("other")
+    faults.left = 1
+    first = send(queue, collection, "a.txt", TEXT)
+    wait_until(lambda: jobs.get(first.id, None).error is not None, PATIENCE_S)
+    assert ended(library, send(queue, other, "b.txt", TEXT)).state == "done"
+    assert jobs.get(first.id, None).state == "queued"
+    faults.left = 2
+    second, third = send(queue, other, "c.txt", TEXT), send(queue, library.collection_or_new("third"), "d.txt", TEXT)
+    wait_until(lambda: jobs.get(third.id, None).error is not None, PATIENCE_S)
+    last = send(queue, library.collection_or_new("fourth"), "e.txt", TEXT)
+    assert [jobs.get(one.id, None).state for one in (second, third, last)] == ["queued"] * 3, "it is the machine's"
+
+
+def test_a_collection_of_another_embedder_fails_its_jobs_at_once(
+    faults: Faults, queue: IngestQueue, library: Library, collection: Collection
+) -> None:
+    faults.error, faults.left = OtherEmbedder("embedded by another"), 1
+    job = ended(library, send(queue, collection, "a.txt", TEXT))
+    assert (job.state, job.attempts, job.error) == ("failed", 1, "embedded by another")
 
 
 @pytest.mark.parametrize(

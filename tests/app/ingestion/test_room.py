@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import app.ingestion.room as room
-from app.errors import DiskShort
+from app.errors import DiskShort, IngestError
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
 from app.ingestion.room import DiskCheck
@@ -98,6 +98,10 @@ def test_the_vectors_of_a_text_are_reckoned_with(
         checked.check(text + text, 2 * len(chunks))
     with pytest.raises(DiskShort, match="is nearly full"):
         checked.check(text * 4)
+    monkeypatch.setattr(room, "free_bytes", lambda folder: 2 * room.RESERVE)
+    with pytest.raises(IngestError, match="is nearly full") as alone:
+        checked.check(text * 200)
+    assert not isinstance(alone.value, DiskShort), "others have room: no wait helps this one"
     DiskCheck(library.settings, 0, replace(collection, dimension=8)).check(text)
 
 

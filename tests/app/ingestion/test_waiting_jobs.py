@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.cachecare import warming
 from app.errors import Conflict
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
@@ -75,13 +78,46 @@ def test_a_warming_gives_way_to_files_that_wait(
     ingest(books)
     collection, jobs = library.collection_or_new("default"), library.catalog.jobs
     with held(library, collection):
-        warming = queue.warm(collection, "", "")
-        wait_until(lambda: jobs.get(warming.id, None).state == "running", PATIENCE_S)
+        job = queue.warm(collection, "", "")
+        wait_until(lambda: jobs.get(job.id, None).state == "running", PATIENCE_S)
         sent = send(queue, collection, "harbour.txt", TEXT)
-    file, warmed = ended(library, sent), ended(library, warming)
+    file, warmed = ended(library, sent), ended(library, job)
     assert (file.state, warmed.state, warmed.attempts) == ("done", "done", 1)
     assert file.finished is not None and warmed.finished is not None and file.finished < warmed.finished
     assert warmed.progress["documents"] == len(library.catalog.documents.all(collection))
+
+
+def test_warmings_that_give_way_to_each_other_come_to_their_ends(
+    queue: IngestQueue, library: Library, ingest: Run, books: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn computes something, however long it takes to come there; what they did is summed."""
+    monkeypatch.setattr("app.ingestion.warm_run.TURN_S", 0.0)
+    whole, turns = warming.warm, list[list[warming.WarmingProgress]]()
+
+    def warm(*given: Any) -> Iterator[warming.WarmingProgress]:
+        turns.append([])
+        for reached in whole(*given):
+            turns[-1].append(reached)
+            yield reached
+
+    monkeypatch.setattr(warming, "warm", warm)
+    ingest(books)
+    first, second = library.collection_or_new("default"), library.collection_or_new("other")
+    Ingest(library, queue._models, second, IngestOptions(kv="on-use", workers=1)).run([docs_of_its_own(books.parent)])
+    with held(library, first):
+        jobs = [queue.warm(one, "", "") for one in (first, second)]
+    told = [ended(library, job) for job in jobs]
+    assert [(job.state, job.progress["documents"]) for job in told] == [("done", 3), ("done", 3)]
+    assert len(turns) > 2, "they took turns"
+    computed = sum(turn[-1].computed for turn in turns if turn)
+    assert sum(job.progress["kv_variants"] for job in told) == computed > 0
+
+
+def docs_of_its_own(parent: Path) -> Path:
+    (folder := parent / "others").mkdir()
+    for name in ("mill", "inn", "ferry"):
+        (folder / f"{name}.txt").write_text("\n\n".join(f"The {name} was built in {year}." for year in (1841, 1902)))
+    return folder
 
 
 def test_a_file_goes_into_its_collection_whatever_that_is_called_by_then(

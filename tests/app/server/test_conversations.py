@@ -107,12 +107,14 @@ def test_a_conversation_is_kept_as_json(client: httpx2.Client, catalog: Catalog)
 
 def test_a_conversation_is_kept_as_markdown(client: httpx2.Client, catalog: Catalog) -> None:
     path = f"/v1/conversations/{client.post('/v1/conversations', json={'title': HOSTILE}).json()['id']}"
-    catalog.conversations.add(path.rpartition("/")[2], [NewMessage("user", HOSTILE), NewMessage("assistant", HOSTILE)])
+    said = NewMessage("assistant", HOSTILE, notes=("no quotes: it cannot use /srv/acme/catalog",))
+    catalog.conversations.add(path.rpartition("/")[2], [NewMessage("user", HOSTILE), said])
     kept = client.get(f"{path}/export", params={"format": "markdown"})
     assert kept.headers["content-type"].startswith("text/markdown")
     assert "\n" not in kept.headers["content-disposition"]
     headings = [one for one in MarkdownIt("commonmark").parse(kept.text) if one.type == "heading_open"]
     assert [one.tag for one in headings] == ["h1", "h2", "h2"]
+    assert "Note: no quotes: it cannot use …\n" in kept.text and "acme" not in kept.text
 
 
 def test_what_is_no_text_is_told_as_text(client: httpx2.Client, catalog: Catalog) -> None:
