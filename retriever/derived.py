@@ -39,7 +39,7 @@ class DerivedIndex(ABC):
         self._generations = generations
         self._position: Position | None = None  # None until it has been opened
         self._saved: Position | None = None  # of the file that this object read or wrote last
-        self._unsaved = 0  # changes that the file lacks
+        self._unsaved = 0  # changes that the file lacks, and chunks of it that have another structure now
         self._tried = 0  # of them, when a save failed or was another's turn
         self._distrusted = False  # the file on disk must not stand, whatever it says of itself
         self._turn, self._lock = threading.Lock(), threading.RLock()
@@ -103,7 +103,8 @@ class DerivedIndex(ABC):
         return self._generations.position(self._identity) or Position()
 
     @abstractmethod
-    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None: ...
+    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> int:
+        """How many chunks of the file are in another structure now, which would be made again at each start."""
 
     @abstractmethod
     def _remove(self, ids: IntArray) -> None: ...
@@ -112,8 +113,8 @@ class DerivedIndex(ABC):
     def _clear(self) -> None: ...
 
     @abstractmethod
-    def _settle(self) -> None:
-        """After changes: another structure where the size asks for it."""
+    def _settle(self) -> int:
+        """After changes: another structure where the size asks for it, of how many chunks."""
 
     @abstractmethod
     def _agrees(self, source: Source) -> bool:
@@ -157,7 +158,7 @@ class DerivedIndex(ABC):
             self._restart(f"it held {self.live} chunks where its source has {self.position.live}")
             self._advance(source)
         if self._unsaved:
-            self._settle()
+            self._unsaved += self._settle()
 
     def _advance(self, source: Source) -> bool:
         """Whether the source has come to rest."""
@@ -175,8 +176,7 @@ class DerivedIndex(ABC):
         if not high:  # what is gone already is not added
             retired = target.retired
         for ids, texts, vectors in source.added(high):
-            self._add(ids, texts, vectors)
-            self._unsaved += len(ids)
+            self._unsaved += self._add(ids, texts, vectors) + len(ids)
             high = int(ids[-1])
             self._position = Position(high, retired, self.live)
         for gone, last in _gathered(source, retired):

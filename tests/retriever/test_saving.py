@@ -13,6 +13,7 @@ from retriever.generations import Generations
 from retriever.keyword_index import KeywordIndex
 from retriever.source import Position
 from retriever.vector_index import VectorIndex
+from retriever.vectors.hnsw import Hnsw
 from tests.retriever.chunks import DIMENSION, found, grow, source_of, unit
 
 Make = Callable[[Path], DerivedIndex]
@@ -58,6 +59,54 @@ def test_a_small_index_is_saved_at_once(make: Make, tmp_path: Path) -> None:
     source.retire([3])
     index.catch_up(source)
     assert index.save_if_due()
+    assert not index.save_if_due()
+
+
+def test_vectors_in_another_structure_are_saved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start would build it again: minutes for a graph of many."""
+    monkeypatch.setattr("retriever.vectors.FLAT_UP_TO", 2 * PART_AT_END)
+    source, index = source_of(2 * PART_AT_END), VectorIndex(DIMENSION, "model", tmp_path)
+    index.catch_up(source)
+    assert index.save_if_due() and index.structure == "flat"
+    grow(source, 1, seed=1)
+    index.catch_up(source)
+    assert index.structure == "hnsw" and index.save_if_due()
+    grow(source, 1, seed=2)
+    other = VectorIndex(DIMENSION, "model", tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Hnsw, "build", None)
+        other.catch_up(source)
+    assert other.structure == "hnsw" and not other.save_if_due()
+
+
+def test_a_question_saves_another_structure_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retriever.vectors.FLAT_UP_TO", LEAST_TO_SAVE)
+    source, index = source_of(LEAST_TO_SAVE), VectorIndex(DIMENSION, "model", tmp_path)
+    index.catch_up(source)
+    grow(source, 1, seed=1)
+    index.catch_up(source)
+    assert index.saved() == source.position()
+
+
+def test_segments_that_are_written_anew_are_saved_once(tmp_path: Path) -> None:
+    """Where chunks are gone, and where few are added behind segments that are merged then."""
+    source, index = source_of(4 * PART_AT_END), KeywordIndex(tmp_path)
+    index.catch_up(source)
+    source.retire(range(1, PART_AT_END + 1))
+    index.catch_up(source)
+    assert index.save_if_due()
+    source.retire([PART_AT_END + 1])
+    index.catch_up(source)
+    assert index.save_if_due(), "one of four is gone"
+    for count in (300, 150, 75, 37, 18, 9, 4, 2):
+        grow(source, count, seed=count)
+        index.catch_up(source)
+    index.save()
+    grow(source, 2, seed=2)
+    index.catch_up(source)
+    assert index.save_if_due(), "two segments of two, and so on"
+    grow(source, 2, seed=3)
+    index.catch_up(source)
     assert not index.save_if_due()
 
 
