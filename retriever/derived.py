@@ -96,11 +96,16 @@ class DerivedIndex(ABC):
 
     def saved(self) -> Position | None:
         """How far the file on the disk follows its source: not at all where it is not to be trusted. None where there
-        is none.
+        is none. Raises RetrieverError.
         """
-        if self._generations is None or not self._generations.exists():
+        if self._generations is None:
             return None
-        return self._generations.position(self._identity) or Position()
+        try:
+            return self._generations.position(self._identity) or Position() if self._generations.exists() else None
+        except OSError as error:
+            raise RetrieverError(
+                f"cannot read an index in {self._generations.folder}: {error}. Make it readable, or delete the folder"
+            ) from error
 
     @abstractmethod
     def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> int:
@@ -121,7 +126,8 @@ class DerivedIndex(ABC):
         """Whether what was read from a file is of this source: a look at one chunk."""
 
     @abstractmethod
-    def _write(self, path: Path) -> None: ...
+    def _write(self, path: Path) -> None:
+        """Raises OSError."""
 
     @abstractmethod
     def _read(self, path: Path, manifest: Manifest) -> None:

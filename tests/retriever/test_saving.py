@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from retriever import RetrieverError
 from retriever.derived import LEAST_TO_SAVE, PART_AT_END, DerivedIndex
 from retriever.generations import Generations
 from retriever.keyword_index import KeywordIndex
@@ -134,6 +135,18 @@ def test_a_save_that_failed_is_tried_at_the_end(make: Make, tmp_path: Path, monk
         index.catch_up(source)
     assert index.saved() is None
     assert index.save_if_due()
+
+
+def test_a_full_disk_is_told_as_such(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAISS raises a RuntimeError, which would look like a bug."""
+    source, index = source_of(LEAST_TO_SAVE), make(tmp_path)
+    write = index._write
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "_write", lambda path: write(Path("/dev/full")))
+        index.catch_up(source)
+        with pytest.raises(RetrieverError, match=r"cannot save an index in .*Free some space"):
+            index.save()
+    assert found_by(index) and index.save()
 
 
 def test_questions_do_not_wait_for_a_file_that_is_written(
