@@ -94,6 +94,18 @@ class DerivedIndex(ABC):
             few = self._unsaved * PART_AT_END < self.live and not self._distrusted
             return not few and self._save_now()
 
+    def discard(self) -> bool:
+        """Delete the file where it is not to be trusted, and say whether it was not. Nothing is read or built. Raises
+        RetrieverError.
+        """
+        try:
+            return self._generations is not None and self._generations.discard(self._identity)
+        except OSError as error:
+            assert self._generations is not None
+            raise RetrieverError(
+                f"cannot delete an index in {self._generations.folder}: {error}. Delete the folder"
+            ) from error
+
     def saved(self) -> Position | None:
         """How far the file on the disk follows its source: not at all where it is not to be trusted. None where there
         is none. Raises RetrieverError.

@@ -33,33 +33,46 @@ _BATCH = 256
 _ROWS = 2048  # of the file, read at once
 
 
-def forget(library: Library, collection: Collection, part: int = PART_AT_END) -> None:
+def _never() -> bool:
+    return False
+
+
+def forget(
+    library: Library, collection: Collection, part: int = PART_AT_END, stopped: Callable[[], bool] = _never
+) -> None:
     """Let the index files forget what was deleted, where that is one of so many chunks; with 0 whatever it is. What
-    searches them forgets it by itself.
+    searches them forgets it by itself. Between two of them it ends when `stopped` says so.
     """
     source = library.catalog.source(collection)
-    indexes = library.opened_indexes(collection) or open_indexes(collection, library.index_folder(collection))
-    for index in indexes:
+    opened = library.opened_indexes(collection)
+    for index in opened or open_indexes(collection, library.index_folder(collection)):
+        if stopped():
+            return
         saved = index.saved()
         if saved is None:
             continue  # nothing to forget
         gone = source.lost(saved.retired)
-        if gone and (not part or gone * part >= saved.live):
+        if not gone or (part and gone * part < saved.live):
+            continue
+        if opened or not index.discard():  # what is not trusted is built anew by who opens it, and not to forget
             index.catch_up(source)
             index.save()
+        if collection.uid not in {one.uid for one in library.catalog.collections.all()}:
+            discard(library, collection)  # it was deleted meanwhile, and its folder has come back
+            return
 
 
-def forget_all(library: Library) -> None:
+def forget_all(library: Library, stopped: Callable[[], bool] = _never) -> None:
     """Of whatever collection, now and then: no deleted text leaves a trace in the files for long. Raises RetrieverError
-    when it has tried all.
+    and MaintenanceError when it has tried all.
     """
-    failed: RetrieverError | None = None
+    failed: RetrieverError | MaintenanceError | None = None
     for collection in library.catalog.collections.all():
         try:
-            forget(library, collection, part=0)
+            forget(library, collection, part=0, stopped=stopped)
         except CatalogError:
             continue  # deleted just now, or embedded again
-        except RetrieverError as error:  # which keeps no other
+        except (RetrieverError, MaintenanceError) as error:  # which keeps no other
             failed = error
     if failed is not None:
         raise failed

@@ -8,10 +8,13 @@ from app.cachecare import prune
 from app.library import Library, indexes
 from app.library.catalog.records import Collection
 from app.library.kv_removal import KvLoss
+from app.library.removal import remove_collection
 from app.models import Models
 from ragcache.errors import StoreError
 from retriever import RetrieverError
+from retriever.derived import DerivedIndex
 from retriever.generations import Generations
+from retriever.keyword_index import KeywordIndex
 from retriever.source import Position
 from retriever.vector_index import VectorIndex
 from tests.app.library.shelves import fill
@@ -64,3 +67,55 @@ def test_kv_that_cannot_be_deleted_is_told_where_an_index_fails_too(
     monkeypatch.setattr("app.cachecare.drop_kv", lambda *_, **__: KvLoss(fault=StoreError("the file is held")))
     with pytest.raises(StoreError, match="the file is held"):
         prune(library, models)
+
+
+def test_a_collection_that_is_deleted_meanwhile_gets_no_files_back(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection, other = one_short(library, models), one_short(library, models, "other")
+    save = DerivedIndex.save
+
+    def late(index: DerivedIndex) -> bool:
+        if library.catalog.collections.find("default"):
+            remove_collection(library, models, collection)
+        return save(index)
+
+    monkeypatch.setattr(DerivedIndex, "save", late)
+    indexes.forget_all(library)
+    assert not library.index_folder(collection).exists()
+    assert library.index_folder(other).exists() and not told(library, other)
+
+
+def test_what_is_not_trusted_is_deleted_and_not_built_again(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an older version: whoever opens it builds it anew."""
+    collection = one_short(library, models)
+    folder = library.index_folder(collection)
+    with monkeypatch.context() as patch:
+        patch.setattr("retriever.keyword_index.IDENTITY", "words 0")
+        patch.setattr(KeywordIndex, "_add", None)
+        indexes.forget_all(library)
+    assert not [*folder.glob("keywords.*")] and [*folder.glob("vectors.*")]
+    assert not told(library, collection)
+
+
+def test_one_that_is_open_is_written_instead(library: Library, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = one_short(library, models)
+    library.searcher(collection).keywords.catch_up(library.catalog.source(collection))
+    (manifest,) = library.index_folder(collection).glob("keywords.json")
+    manifest.write_text("{}")
+    indexes.forget_all(library)
+    assert not told(library, collection) and manifest.exists()
+
+
+def test_it_ends_between_two_indexes(library: Library, models: Models) -> None:
+    collection = one_short(library, models)
+    asked: list[int] = []
+
+    def stopped() -> bool:
+        asked.append(told(library, collection))
+        return len(asked) > 1
+
+    indexes.forget_all(library, stopped)
+    assert asked == [2, 1] and told(library, collection) == 1
