@@ -42,6 +42,7 @@ class DerivedIndex(ABC):
         self._unsaved = 0  # changes that the file lacks, and chunks of it that have another structure now
         self._tried = 0  # of them, when a save failed or was another's turn
         self._distrusted = False  # the file on disk must not stand, whatever it says of itself
+        self._over: bytes | None = None  # the mark of that file; one that another process has written since may
         self._turn, self._lock = threading.Lock(), threading.RLock()
 
     @property
@@ -91,7 +92,7 @@ class DerivedIndex(ABC):
         catches up with them.
         """
         with self._turn:
-            few = self._unsaved * PART_AT_END < self.live and not self._distrusted
+            few = self._unsaved * PART_AT_END < max(self.live, 1) and not self._distrusted
             return not few and self._save_now()
 
     def discard(self) -> bool:
@@ -157,7 +158,7 @@ class DerivedIndex(ABC):
         loaded = self._generations.load(self._identity, self._load)
         if loaded is None:
             return
-        self._position, self._saved, self._distrusted = loaded, loaded, False
+        self._position, self._saved, self._distrusted, self._over = loaded, loaded, False, None
         if not self._agrees(source):
             self._restart("it is of another history than its source")
 
@@ -168,6 +169,7 @@ class DerivedIndex(ABC):
     def _start_over(self) -> None:
         self._clear()
         self._position, self._saved, self._distrusted = Position(), None, True
+        self._over = None if self._generations is None else self._generations.mark()
         self._unsaved = self._tried = 0
 
     def _follow(self, source: Source) -> None:
@@ -231,13 +233,15 @@ class DerivedIndex(ABC):
         """With the turn and without the lock."""
         if self._generations is None or self._position is None:
             return False
-        if self._saved == self._position or (not self._distrusted and self._position == Position()):
+        if not self._distrusted and self._position == Position():
+            return False
+        if wait >= 0 and self._saved == self._position:  # else the disk is asked: others write there too
             return False
         written = self._generations.publish(
-            self._identity, self._position, self._details(), self._write, force=self._distrusted, wait=wait
+            self._identity, self._position, self._details(), self._write, over=self._over, wait=wait
         )
         if written or wait < 0:  # or another process has saved as much
-            self._saved, self._distrusted = self._position, False
+            self._saved, self._distrusted, self._over = self._position, False, None
             self._unsaved = self._tried = 0
         return written
 

@@ -73,6 +73,13 @@ class Generations:
         """Whether there is a file, trusted or not."""
         return self._manifest.exists()
 
+    def mark(self) -> bytes | None:
+        """Of the current generation: no other one has it. None where there is none to be seen."""
+        try:
+            return self._manifest.read_bytes()
+        except OSError:
+            return None
+
     def position(self, identity: str) -> Position | None:
         """How far the current file follows its source; None where there is none to be trusted."""
         saved = self._saved(identity)
@@ -106,18 +113,18 @@ class Generations:
         details: Mapping[str, Any],
         write: Callable[[Path], None],
         *,
-        force: bool = False,
+        over: bytes | None = None,
         wait: float = -1,
     ) -> bool:
         """Whether a new generation was written. None is where another process saved at least as much.
 
-        `force` writes in any case: for an index that was made again because the one on disk is not trusted. Another
-        writer is waited for `wait` seconds, for ever when negative. Raises OSError.
+        `over` is the `mark` of one that must not stand, whatever it says of itself: for an index that was made again
+        because of it. Another writer is waited for `wait` seconds, for ever when negative. Raises OSError.
         """
         try:
             with self._writing(wait):
                 current = self._saved(identity)
-                if current is not None and current.covers(position) and not force:
+                if current is not None and current.covers(position) and (over is None or over != self.mark()):
                     return False
                 self._swap(identity, position, details, write)
                 return True

@@ -137,6 +137,49 @@ def test_a_save_that_failed_is_tried_at_the_end(make: Make, tmp_path: Path, monk
     assert index.save_if_due()
 
 
+def test_two_that_build_anew_leave_the_newer_file(make: Make, tmp_path: Path) -> None:
+    """Of a version before: what was deleted since came back with the older one, and stayed."""
+    source = source_of(40)
+    old = make(tmp_path)
+    old._identity = "of a version before"
+    old.catch_up(source)
+    old.save()
+    first, second = make(tmp_path), make(tmp_path)
+    for index in (first, second):
+        index.catch_up(source)
+    source.retire([3])
+    first.catch_up(source)
+    assert first.save() and first.saved() == source.position()
+    assert not second.save() and second.saved() == source.position()
+
+
+def test_a_file_that_is_distrusted_is_written_anew_though_it_says_as_much(make: Make, tmp_path: Path) -> None:
+    source, index = source_of(40), make(tmp_path)
+    index.catch_up(source)
+    index.save()
+    (manifest,) = tmp_path.glob("*.json")
+    (file,) = (path for path in tmp_path.iterdir() if path.suffix in (".faiss", ".bm25"))
+    file.write_bytes(bytes(file.stat().st_size))
+    before, other = manifest.read_text(), make(tmp_path)
+    other.catch_up(source)
+    assert other.save() and manifest.read_text() != before
+
+
+def test_a_save_looks_at_the_disk(make: Make, tmp_path: Path) -> None:
+    """Another process may have written an older file since, or deleted this."""
+    source, first = source_of(40), make(tmp_path)
+    first.catch_up(source)
+    second = make(tmp_path)
+    second.catch_up(source)
+    source.retire([3])
+    first.catch_up(source)
+    assert first.save() and not first.save()
+    for path in tmp_path.glob("*.json"):
+        path.unlink()
+    assert second.save() and second.saved() != source.position()
+    assert first.save() and first.saved() == source.position()
+
+
 def test_a_full_disk_is_told_as_such(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAISS raises a RuntimeError, which would look like a bug."""
     source, index = source_of(LEAST_TO_SAVE), make(tmp_path)
