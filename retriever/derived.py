@@ -39,9 +39,10 @@ class DerivedIndex(ABC):
         self._generations = generations
         self._position: Position | None = None  # None until it has been opened
         self._saved: Position | None = None  # of the file that this object read or wrote last
-        self._unsaved = 0  # changes that the file lacks
+        self._unsaved = 0  # changes that the file lacks, and chunks of it that have another structure now
         self._tried = 0  # of them, when a save failed or was another's turn
         self._distrusted = False  # the file on disk must not stand, whatever it says of itself
+        self._over: bytes | None = None  # the mark of that file; one that another process has written since may
         self._turn, self._lock = threading.Lock(), threading.RLock()
 
     @property
@@ -91,19 +92,37 @@ class DerivedIndex(ABC):
         catches up with them.
         """
         with self._turn:
-            few = self._unsaved * PART_AT_END < self.live and not self._distrusted
+            few = self._unsaved * PART_AT_END < max(self.live, 1) and not self._distrusted
             return not few and self._save_now()
+
+    def discard(self) -> bool:
+        """Delete the file where it is not to be trusted, and say whether it was not. Nothing is read or built. Raises
+        RetrieverError.
+        """
+        try:
+            return self._generations is not None and self._generations.discard(self._identity)
+        except OSError as error:
+            assert self._generations is not None
+            raise RetrieverError(
+                f"cannot delete an index in {self._generations.folder}: {error}. Delete the folder"
+            ) from error
 
     def saved(self) -> Position | None:
         """How far the file on the disk follows its source: not at all where it is not to be trusted. None where there
-        is none.
+        is none. Raises RetrieverError.
         """
-        if self._generations is None or not self._generations.exists():
+        if self._generations is None:
             return None
-        return self._generations.position(self._identity) or Position()
+        try:
+            return self._generations.position(self._identity) or Position() if self._generations.exists() else None
+        except OSError as error:
+            raise RetrieverError(
+                f"cannot read an index in {self._generations.folder}: {error}. Make it readable, or delete the folder"
+            ) from error
 
     @abstractmethod
-    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None: ...
+    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> int:
+        """How many chunks of the file are in another structure now, which would be made again at each start."""
 
     @abstractmethod
     def _remove(self, ids: IntArray) -> None: ...
@@ -112,15 +131,16 @@ class DerivedIndex(ABC):
     def _clear(self) -> None: ...
 
     @abstractmethod
-    def _settle(self) -> None:
-        """After changes: another structure where the size asks for it."""
+    def _settle(self) -> int:
+        """After changes: another structure where the size asks for it, of how many chunks."""
 
     @abstractmethod
     def _agrees(self, source: Source) -> bool:
         """Whether what was read from a file is of this source: a look at one chunk."""
 
     @abstractmethod
-    def _write(self, path: Path) -> None: ...
+    def _write(self, path: Path) -> None:
+        """Raises OSError."""
 
     @abstractmethod
     def _read(self, path: Path, manifest: Manifest) -> None:
@@ -138,7 +158,7 @@ class DerivedIndex(ABC):
         loaded = self._generations.load(self._identity, self._load)
         if loaded is None:
             return
-        self._position, self._saved, self._distrusted = loaded, loaded, False
+        self._position, self._saved, self._distrusted, self._over = loaded, loaded, False, None
         if not self._agrees(source):
             self._restart("it is of another history than its source")
 
@@ -149,6 +169,7 @@ class DerivedIndex(ABC):
     def _start_over(self) -> None:
         self._clear()
         self._position, self._saved, self._distrusted = Position(), None, True
+        self._over = None if self._generations is None else self._generations.mark()
         self._unsaved = self._tried = 0
 
     def _follow(self, source: Source) -> None:
@@ -157,7 +178,7 @@ class DerivedIndex(ABC):
             self._restart(f"it held {self.live} chunks where its source has {self.position.live}")
             self._advance(source)
         if self._unsaved:
-            self._settle()
+            self._unsaved += self._settle()
 
     def _advance(self, source: Source) -> bool:
         """Whether the source has come to rest."""
@@ -175,8 +196,7 @@ class DerivedIndex(ABC):
         if not high:  # what is gone already is not added
             retired = target.retired
         for ids, texts, vectors in source.added(high):
-            self._add(ids, texts, vectors)
-            self._unsaved += len(ids)
+            self._unsaved += self._add(ids, texts, vectors) + len(ids)
             high = int(ids[-1])
             self._position = Position(high, retired, self.live)
         for gone, last in _gathered(source, retired):
@@ -213,13 +233,15 @@ class DerivedIndex(ABC):
         """With the turn and without the lock."""
         if self._generations is None or self._position is None:
             return False
-        if self._saved == self._position or (not self._distrusted and self._position == Position()):
+        if not self._distrusted and self._position == Position():
+            return False
+        if wait >= 0 and self._saved == self._position:  # else the disk is asked: others write there too
             return False
         written = self._generations.publish(
-            self._identity, self._position, self._details(), self._write, force=self._distrusted, wait=wait
+            self._identity, self._position, self._details(), self._write, over=self._over, wait=wait
         )
         if written or wait < 0:  # or another process has saved as much
-            self._saved, self._distrusted = self._position, False
+            self._saved, self._distrusted, self._over = self._position, False, None
             self._unsaved = self._tried = 0
         return written
 

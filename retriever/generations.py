@@ -73,6 +73,13 @@ class Generations:
         """Whether there is a file, trusted or not."""
         return self._manifest.exists()
 
+    def mark(self) -> bytes | None:
+        """Of the current generation: no other one has it. None where there is none to be seen."""
+        try:
+            return self._manifest.read_bytes()
+        except OSError:
+            return None
+
     def position(self, identity: str) -> Position | None:
         """How far the current file follows its source; None where there is none to be trusted."""
         saved = self._saved(identity)
@@ -106,28 +113,39 @@ class Generations:
         details: Mapping[str, Any],
         write: Callable[[Path], None],
         *,
-        force: bool = False,
+        over: bytes | None = None,
         wait: float = -1,
     ) -> bool:
         """Whether a new generation was written. None is where another process saved at least as much.
 
-        `force` writes in any case: for an index that was made again because the one on disk is not trusted. Another
-        writer is waited for `wait` seconds, for ever when negative. Raises OSError.
+        `over` is the `mark` of one that must not stand, whatever it says of itself: for an index that was made again
+        because of it. Another writer is waited for `wait` seconds, for ever when negative. Raises OSError.
         """
-        _make_private(self.folder)
-        lock = FileLock(self.folder / f".{self._name}.lock", timeout=wait, mode=FILE)
         try:
-            lock.acquire()
+            with self._writing(wait):
+                current = self._saved(identity)
+                if current is not None and current.covers(position) and (over is None or over != self.mark()):
+                    return False
+                self._swap(identity, position, details, write)
+                return True
         except Timeout:
             return False
-        try:
-            current = self._saved(identity)
-            if current is not None and current.covers(position) and not force:
+
+    def discard(self, identity: str) -> bool:
+        """Delete all files where the current one is not to be trusted; whether it was not. Raises OSError."""
+        with self._writing(wait=-1):
+            if self._saved(identity) is not None:
                 return False
-            self._swap(identity, position, details, write)
+            self._manifest.unlink(missing_ok=True)  # first, so that it never names a file that is not there
+            self._sweep(None)
             return True
-        finally:
-            lock.release()
+
+    @contextmanager
+    def _writing(self, wait: float) -> Iterator[None]:
+        """Raises Timeout."""
+        _make_private(self.folder)
+        with FileLock(self.folder / f".{self._name}.lock", timeout=wait, mode=FILE):
+            yield
 
     def _swap(
         self, identity: str, position: Position, details: Mapping[str, Any], write: Callable[[Path], None]
@@ -178,7 +196,7 @@ class Generations:
     def _next_generation(self) -> int:
         return max(self._numbered().values(), default=0) + 1
 
-    def _sweep(self, kept: Path) -> None:
+    def _sweep(self, kept: Path | None) -> None:
         for path in self._numbered():
             if path != kept:
                 path.unlink(missing_ok=True)

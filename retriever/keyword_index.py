@@ -79,12 +79,13 @@ class KeywordIndex(DerivedIndex):
                 assert (np.diff(segment.starts) > 0).all(), "every word has postings"
                 assert (segment.places < len(segment.ids)).all()
 
-    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None:
+    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> int:
         last = int(self._segments[-1].ids[-1]) if self._segments else 0
         fresh = np.flatnonzero(ids > last)  # ids ascend, so the others are there
-        if len(fresh):
-            self._segments.append(build(ids[fresh], [texts[at] for at in fresh]))
-            self._merge_tiers()
+        if not len(fresh):
+            return 0
+        self._segments.append(build(ids[fresh], [texts[at] for at in fresh]))
+        return self._merge_tiers()
 
     def _remove(self, ids: IntArray) -> None:
         for segment in self._segments:
@@ -93,17 +94,22 @@ class KeywordIndex(DerivedIndex):
     def _clear(self) -> None:
         self._segments = []
 
-    def _settle(self) -> None:
-        self._segments = [
-            merge([segment]) if segment.dead * DEAD_PART > len(segment.ids) else segment
-            for segment in self._segments
-            if segment.live
-        ]
+    def _settle(self) -> int:
+        segments, anew = [segment for segment in self._segments if segment.live], 0
+        for place, segment in enumerate(segments):
+            if segment.dead * DEAD_PART > len(segment.ids):
+                segments[place] = merge([segment])
+                anew += segment.live
+        self._segments = segments
+        return anew
 
-    def _merge_tiers(self) -> None:
-        segments = self._segments
+    def _merge_tiers(self) -> int:
+        segments, count = self._segments, len(self._segments)
         while len(segments) > 1 and segments[-2].live < TIER * segments[-1].live:
             segments[-2:] = [merge(segments[-2:])]
+        if len(segments) == count or self._saved is None:
+            return 0
+        return int(np.searchsorted(segments[-1].ids, self._saved.high, side="right"))
 
     def _agrees(self, source: Source) -> bool:
         """Whether the newest chunk has as many words in the source; one that it has retired since tells nothing."""

@@ -92,7 +92,7 @@ class VectorIndex(DerivedIndex):
         # Training needs vectors, so every index starts flat.
         return Flat.build(np.empty(0, np.int64), np.empty((0, self.dimension), np.float32))
 
-    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None:
+    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> int:
         there = self._structure.ids
         fresh = ids > (int(there[-1]) if len(there) else 0)
         if not fresh.all():
@@ -102,6 +102,7 @@ class VectorIndex(DerivedIndex):
             self._structure.add(ids[fresh], new)
             if self._gpu is not None:
                 self._gpu.add(ids[fresh], new)
+        return 0
 
     def _remove(self, ids: IntArray) -> None:
         there = known(np.unique(ids), self._structure.ids)
@@ -113,13 +114,14 @@ class VectorIndex(DerivedIndex):
         self._structure = self._empty()
         self._forget_copy()
 
-    def _settle(self) -> None:
+    def _settle(self) -> int:
         name = self._name_for(self.live)
         if name == self._structure.name and not self._structure.outgrown():
-            return
+            return 0
         ids = self._structure.ids
         self._structure = STRUCTURES[name].build(ids, self._structure.vectors(ids))
         self._forget_copy()
+        return self.live
 
     def _name_for(self, live: int) -> str:
         """It grows at once, and shrinks when half as many would still do."""

@@ -47,7 +47,8 @@ _ZEROS = (
     "\u0660\u06f0\u07c0\u0966\u09e6\u0a66\u0ae6\u0b66\u0be6\u0c66\u0ce6\u0d66\u0de6\u0e50\u0ed0\u0f20\u1040\u1090"
     "\u17e0\u1810\u1946\u19d0\u1a80\u1a90\u1b50\u1bb0\u1c40\u1c50\ua620\ua8d0\ua900\ua9d0\ua9f0\uaa50\uabf0"
 )
-_SPELLINGS |= {ord(zero) + digit: str(digit) for zero in _ZEROS for digit in range(10)}
+DIGITS = {ord(zero) + digit: str(digit) for zero in _ZEROS for digit in range(10)}
+_SPELLINGS |= DIGITS
 _ODD = re.compile(f"[{_RUN}{''.join(map(chr, _SPELLINGS))}]")
 
 # English words that stand in most texts and tell nothing of what is asked.

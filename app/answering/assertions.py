@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from retriever.languages import SMALL_WORDS, stems
-from retriever.words import STOP_WORDS, words
+from retriever.words import DIGITS, STOP_WORDS, words
 
 _UNITS = (
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
@@ -19,6 +19,8 @@ _EINER = (
     "neunzehn"
 )
 _ZEHNER = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"
+# Of all scripts as ASCII has them, one character for one: fullwidth ones too, and what parts numbers in Arabic.
+_DIGITS = DIGITS | {0xFF10 + digit: str(digit) for digit in range(10)} | {0x066B: ".", 0x066C: ","}
 _NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
 _THOUSANDS = re.compile(r"[.,'’](?=\d{3}(?!\d))")
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
@@ -58,7 +60,7 @@ class Assertion:
 
 
 def assertion(sentence: str, language: str | None, longest: int = LONGEST) -> Assertion:
-    text = sentence[:longest]
+    text = sentence[:longest].translate(_DIGITS)
     spelt = [(found.start(), found[0]) for found in _WORD.finditer(text)]
     numbers = {_plain(found) for found in _NUMBER.findall(text)}
     numbers |= {SPELT[word.casefold()] for _, word in spelt if word.casefold() in SPELT}

@@ -36,7 +36,7 @@ from app.library.kv_removal import drop_kv, drop_prefixes
 from app.models import Models
 from app.settings import Settings
 from ragcache.address import system_address
-from ragcache.errors import PromptError
+from ragcache.errors import PromptError, RagcacheError
 from ragcache.store.findings import BUCKET, DISK, RAM, Flaw, TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.store.frame import read_seen
@@ -250,7 +250,7 @@ def prune(
 def _finish_removals(library: Library, models: Models) -> None:
     """What a process that was killed has left of collections that are gone goes from the bucket too, of whatever
     engine, and their indexes; and no index file tells of a deleted text. Raises StoreError, MaintenanceError where
-    indexes cannot be removed, and RetrieverError where one cannot be written.
+    indexes cannot be removed, and RetrieverError where one cannot be written; the first of them where several do.
     """
     from app.library.indexes import forget_all  # it imports the models' libraries
 
@@ -262,8 +262,13 @@ def _finish_removals(library: Library, models: Models) -> None:
         with loss.noting(abandoned):
             drop_prefixes(models)
     orphans.forget(abandoned - loss.kept)
-    library.sweep_indexes()
-    forget_all(library)
+    try:
+        library.sweep_indexes()
+        forget_all(library)
+    except RagcacheError as error:
+        if loss.fault is None:
+            raise
+        raise loss.fault from error
     if loss.fault is not None:
         raise loss.fault
 

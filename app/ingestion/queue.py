@@ -65,7 +65,7 @@ class IngestQueue:
         self._changed = threading.Condition()
         self._closing = False
         self._run: LeasedRun | None = None
-        self._swept = -SWEEP_S
+        self._swept = self._forgot = -SWEEP_S
         self._faulty: int | None = None  # the collection with which the last job met a fault of the machine
         self._busy: dict[int, float] = {}  # collections that others work on, until when they are left alone
         self._thread = threading.Thread(target=self._serve, name="ingest-queue", daemon=True)
@@ -189,7 +189,9 @@ class IngestQueue:
             try:
                 if monotonic() - self._swept >= SWEEP_S:
                     self._sweep()
-                    forget_all(self._library)  # no start waits for it
+                if monotonic() - self._forgot >= SWEEP_S:  # also behind a start, which does not wait for it
+                    self._forgot = monotonic()
+                    forget_all(self._library, lambda: self._closing)
                 self._busy = {one: until for one, until in self._busy.items() if until > monotonic()}
                 job = self._jobs.claim(self.spool.process, LEASE_S, self.spool.place, self._busy.keys())
                 if job is not None:

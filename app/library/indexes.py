@@ -9,7 +9,7 @@ after it, the next run builds the indexes, as a question would.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,33 +33,46 @@ _BATCH = 256
 _ROWS = 2048  # of the file, read at once
 
 
-def forget(library: Library, collection: Collection, part: int = PART_AT_END) -> None:
+def _never() -> bool:
+    return False
+
+
+def forget(
+    library: Library, collection: Collection, part: int = PART_AT_END, stopped: Callable[[], bool] = _never
+) -> None:
     """Let the index files forget what was deleted, where that is one of so many chunks; with 0 whatever it is. What
-    searches them forgets it by itself.
+    searches them forgets it by itself. Between two of them it ends when `stopped` says so.
     """
     source = library.catalog.source(collection)
-    indexes = library.opened_indexes(collection) or open_indexes(collection, library.index_folder(collection))
-    for index in indexes:
+    opened = library.opened_indexes(collection)
+    for index in opened or open_indexes(collection, library.index_folder(collection)):
+        if stopped():
+            return
         saved = index.saved()
         if saved is None:
             continue  # nothing to forget
         gone = source.lost(saved.retired)
-        if gone and (not part or gone * part >= saved.live):
+        if not gone or (part and gone * part < saved.live):
+            continue
+        if opened or not index.discard():  # what is not trusted is built anew by who opens it, and not to forget
             index.catch_up(source)
             index.save()
+        if collection.uid not in {one.uid for one in library.catalog.collections.all()}:
+            discard(library, collection)  # it was deleted meanwhile, and its folder has come back
+            return
 
 
-def forget_all(library: Library) -> None:
+def forget_all(library: Library, stopped: Callable[[], bool] = _never) -> None:
     """Of whatever collection, now and then: no deleted text leaves a trace in the files for long. Raises RetrieverError
-    when it has tried all.
+    and MaintenanceError when it has tried all.
     """
-    failed: RetrieverError | None = None
+    failed: RetrieverError | MaintenanceError | None = None
     for collection in library.catalog.collections.all():
         try:
-            forget(library, collection, part=0)
+            forget(library, collection, part=0, stopped=stopped)
         except CatalogError:
             continue  # deleted just now, or embedded again
-        except RetrieverError as error:  # which keeps no other
+        except (RetrieverError, MaintenanceError) as error:  # which keeps no other
             failed = error
     if failed is not None:
         raise failed
@@ -138,31 +151,39 @@ def _reembed(library: Library, models: Models, collection: Collection) -> Iterat
     yield replace(report, collection=new)
 
 
-def add_sentences(library: Library, models: Models, collection: Collection, after: int = 0) -> Iterator[int]:
-    """To chunks above an id that were embedded anew, or ingested before these were kept; how many, now and then. A run
-    that was stopped goes on here.
+def add_sentences(library: Library, models: Models, collection: Collection) -> Iterator[int]:
+    """To chunks that were embedded anew, or ingested before these were kept; how many, now and then. A run that was
+    stopped goes on here: the first chunk comes last, so all have theirs where that has.
     """
-    kept = library.catalog.sentences
-    while lacking := kept.lacking(collection, after, _BATCH):
-        packed = models.sentences.packed([text for _, text in lacking])
-        rows = [(one, of_it) for (one, _), of_it in zip(lacking, packed, strict=True)]
-        kept.add(collection, rows)
-        after = lacking[-1][0]
+    before: int | None = None
+    while lacking := library.catalog.sentences.last_lacking(collection, before, _BATCH):
+        _add_sentences(library, models, collection, lacking)
+        before = lacking[-1][0]
         yield len(lacking)
+
+
+def _add_sentences(library: Library, models: Models, collection: Collection, chunks: Sequence[tuple[int, str]]) -> None:
+    packed = models.sentences.packed([text for _, text in chunks])
+    rows = [(one, of_it) for (one, _), of_it in zip(chunks, packed, strict=True)]
+    library.catalog.sentences.add(collection, rows)
 
 
 def finish_sentences(library: Library, models: Models, collection: Collection, check: Callable[[], None]) -> None:
     """Of a long document that somebody was stopped amid. `check` ends it by what it raises."""
-    after = library.catalog.sentences.unfinished(collection)
-    if after is not None:
-        for _ in add_sentences(library, models, collection, after):
-            check()
+    kept = library.catalog.sentences
+    after = kept.unfinished(collection)
+    if after is None:
+        return
+    while lacking := kept.lacking(collection, after, _BATCH):  # ascending: the last chunk tells whether it is done
+        _add_sentences(library, models, collection, lacking)
+        after = lacking[-1][0]
+        check()
 
 
 def add_left_sentences(library: Library, models: Models, collection: Collection, check: Callable[[], None]) -> bool:
     """Of chunks that were embedded anew by a command that was killed, or are of before these were kept: some of them,
     so that no ingest takes long for it. Whether all have theirs now. All chunks are only looked at where nothing was
-    learnt from them yet, as after that command, or the first lacks its own.
+    learnt from them yet, as after that command, or the first lacks its own, which is the last to get them.
     """
     kept, done = library.catalog.sentences, 0
     collection = library.catalog.collections.current(collection)

@@ -86,7 +86,11 @@ class Structure(ABC):
         return False
 
     def write(self, path: Path) -> None:
-        load_faiss().write_index(self._index, str(path))
+        """Raises OSError."""
+        try:
+            load_faiss().write_index(self._index, str(path))
+        except RuntimeError as error:  # of FAISS, whatever the disk says
+            raise OSError(str(error)) from error
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -150,7 +150,7 @@ def test_a_file_with_a_right_checksum_of_something_else(make: Make, tmp_path: Pa
     assert generations is not None
     for size in (0, 1000):
         write = partial(Path.write_bytes, data=b"nonsense" * size)
-        generations.publish(index._identity, index.position, {}, write, force=True)
+        generations.publish(index._identity, index.position, {}, write, over=generations.mark())
         assert everything(opened(make, tmp_path, source)) == live(source)
 
 

@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> Generations:
     return Generations(tmp_path / "index", "vectors", "faiss")
 
 
-def publish(files: Generations, text: str, high: int, **settings: bool) -> bool:
+def publish(files: Generations, text: str, high: int, **settings: bytes | None) -> bool:
     return files.publish("model", Position(high, 0, high), {"note": 1}, writes(text), **settings)
 
 
@@ -64,7 +64,9 @@ def test_what_is_further_already_stays(files: Generations) -> None:
     publish(files, "two", 2)
     assert not publish(files, "one", 1)
     assert files.load("model", read) == "two"
-    assert publish(files, "again", 1, force=True)
+    mark = files.mark()
+    assert publish(files, "again", 1, over=mark)
+    assert not publish(files, "once more", 1, over=mark), "that is gone"
     assert files.load("model", read) == "again"
 
 
@@ -130,7 +132,7 @@ def test_what_is_damaged_is_told_and_not_read(
 def test_what_is_damaged_is_replaced(files: Generations, damage: str) -> None:
     publish(files, "one", 1)
     DAMAGE[damage][0](files.folder)
-    assert publish(files, "new", 1, force=True)
+    assert publish(files, "new", 1, over=files.mark())
     assert files.load("model", read) == "new"
 
 

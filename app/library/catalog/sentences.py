@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import ColumnElement, Connection, func, insert, select, true
 
 from app.library.catalog.chunks import lock
 from app.library.catalog.database import DatabasePart, batches
@@ -26,10 +26,20 @@ AT_ONCE = 32 << 20  # bytes of a transaction
 class Sentences(DatabasePart):
     def lacking(self, collection: Collection, after: int, most: int) -> list[tuple[int, str]]:
         """Ids and texts of the first chunks above an id whose sentences have no vectors, ascending."""
-        own = CHUNKS.c.collection_id == collection.id, CHUNKS.c.id > after, SENTENCES.c.chunk_id.is_(None)
+        return self._lacking(collection, CHUNKS.c.id > after, CHUNKS.c.id, most)
+
+    def last_lacking(self, collection: Collection, before: int | None, most: int) -> list[tuple[int, str]]:
+        """The same of the last chunks below an id, or of all, descending."""
+        below = true() if before is None else CHUNKS.c.id < before
+        return self._lacking(collection, below, CHUNKS.c.id.desc(), most)
+
+    def _lacking(
+        self, collection: Collection, within: ColumnElement[bool], order: ColumnElement[int], most: int
+    ) -> list[tuple[int, str]]:
+        own = CHUNKS.c.collection_id == collection.id, within, SENTENCES.c.chunk_id.is_(None)
         query = select(CHUNKS.c.id, CHUNKS.c.text).outerjoin(SENTENCES, SENTENCES.c.chunk_id == CHUNKS.c.id).where(*own)
         with self._database.reading() as connection:
-            return [(row.id, row.text) for row in connection.execute(query.order_by(CHUNKS.c.id).limit(most))]
+            return [(row.id, row.text) for row in connection.execute(query.order_by(order).limit(most))]
 
     def add(self, collection: Collection, packed: Sequence[tuple[int, Packed | None]]) -> None:
         """Of chunks that have none, and are still there; those that got some meanwhile keep them."""
@@ -61,7 +71,7 @@ class Sentences(DatabasePart):
             return int(first) if _has(connection, first) else None
 
     def begun(self, collection: Collection) -> bool:
-        """Whether the first chunk has them, if there is any."""
+        """Whether the first chunk has them, if there is any. It gets them last where many lack theirs."""
         first = select(func.min(CHUNKS.c.id)).where(CHUNKS.c.collection_id == collection.id)
         with self._database.reading() as connection:
             chunk = connection.scalar(first)

@@ -111,6 +111,13 @@ def test_numbers_are_read_as_they_are_written() -> None:
     assert "one" not in SPELT, "it is a pronoun too"
 
 
+@pytest.mark.parametrize("written", ["١٬٢٥٠ و ٣٫٥", "۱٬۲۵۰ و ۳٫۵", "१,२५० और ३.५", "１,２５０、３.５"])
+def test_numbers_are_the_same_in_all_scripts(written: str) -> None:
+    assert assertion(written, None).numbers == {"1250", "3.5"}
+    (english,) = supported("It has 1,250 seats and is 3.5 metres high.", [Passage(f"Seats {written}.")])
+    assert english.share == one("It has 1,250 seats and is 3.5 metres high.", Passage("Seats 1,250, 3.5.")).share
+
+
 def test_a_capital_at_the_beginning_makes_no_name() -> None:
     assert assertion("Towers stand in Tarrow.", "english").names == {"tarrow"}
     assert assertion("Die Fähre fährt.", "german").names == frozenset()

@@ -181,3 +181,23 @@ def test_sentences_of_chunks_of_before_are_made_where_the_first_lacks_them(
     assert not kept.begun(collection)
     ingest()
     assert kept.lacking(collection, 0, 999) == []
+
+
+def test_sentences_of_many_chunks_of_before_are_made_by_several(
+    ingest: Run, library: Library, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first chunk comes last: it stands for all of them."""
+    for number in range(7):
+        (docs / f"{number}.txt").write_text(f"In the year {number} the harbour froze. Ships lay still.")
+    ingest()
+    collection, kept = library.catalog.collections.get("default"), library.catalog.sentences
+    assert collection.retrieval is not None
+    with library.catalog.database.writing() as connection:
+        connection.execute(delete(SENTENCES))
+    monkeypatch.setattr(indexes, "_BATCH", 2)
+    monkeypatch.setattr(indexes, "MOST_LEFT", 4)
+    assert [note for note in ingest().notes if "sentences" in note]
+    lacking = kept.lacking(collection, 0, 999)
+    assert len(lacking) == 3 and not kept.begun(collection)
+    assert not [note for note in ingest().notes if "sentences" in note]
+    assert kept.lacking(collection, 0, 999) == []

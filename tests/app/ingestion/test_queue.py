@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -114,11 +116,31 @@ def test_files_that_no_job_knows_go(queues: Queues, library: Library, collection
 
 
 def test_index_files_forget_when_it_sweeps(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgot = threading.Event()
-    monkeypatch.setattr("app.ingestion.queue.SWEEP_S", 0)
-    monkeypatch.setattr("app.ingestion.queue.forget_all", lambda library: forgot.set())
+    """And soon after a start."""
+    forgot, again = threading.Event(), threading.Event()
+    moments = chain([forgot], repeat(again))
+    monkeypatch.setattr("app.ingestion.queue.forget_all", lambda library, stopped: next(moments).set())
     queues().start()
     assert forgot.wait(30)
+    monkeypatch.setattr("app.ingestion.queue.SWEEP_S", 0)
+    assert again.wait(30)
+
+
+def test_no_end_of_a_queue_waits_for_what_is_to_be_forgotten(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, stops = threading.Event(), list[bool]()
+
+    def forget(library: Library, stopped: Callable[[], bool]) -> None:
+        stops.append(stopped())
+        began.set()
+        wait_until(stopped, PATIENCE_S)
+        stops.append(stopped())
+
+    monkeypatch.setattr("app.ingestion.queue.forget_all", forget)
+    queue = queues()
+    queue.start()
+    assert began.wait(30)
+    queue.close()
+    assert stops == [False, True]
 
 
 def test_no_key_takes_the_room_of_all(
