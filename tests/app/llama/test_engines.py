@@ -15,6 +15,7 @@ from llama_index.core.schema import Document, MetadataMode, NodeWithScore, Query
 
 from app import RagPipeline
 from app.answering.answerer import NOTHING_FOUND
+from app.answering.stream import CUT_OFF
 from app.llama.engines import CachedChatEngine, CachedQueryEngine, CatalogRetriever, KVGenTransform
 from app.llama.synthesizer import CachedSynthesizer, retrieved_nodes
 from app.samples import read_samples
@@ -94,7 +95,7 @@ def test_what_retrieval_left_out_is_told_with_the_answer(pipeline: RagPipeline) 
     options = {"top_k": 4, "top_tokens": 1}
     response = CachedQueryEngine(pipeline, CatalogRetriever(pipeline, **options), max_tokens=2).query(QUESTION)
     ours = pipeline.ask(QUESTION, max_tokens=2, **options)
-    assert len(ours.notes) == 2
+    assert len(ours.notes) == 3 and ours.notes[-1] == CUT_OFF
     assert response.metadata is not None
     assert tuple(response.metadata["notes"]) == ours.notes
     (node,) = CatalogRetriever(pipeline, **options).retrieve(QUESTION)
@@ -146,7 +147,7 @@ def test_without_nodes_the_answer_says_so(pipeline: RagPipeline) -> None:
     response = CachedQueryEngine(pipeline, Fixed([TextNode(text=" \n")]), max_tokens=4).query(QUESTION)
     assert response.source_nodes == []
     assert response.metadata is not None
-    assert response.metadata["notes"] == [NOTHING_FOUND]
+    assert response.metadata["notes"] == [NOTHING_FOUND, CUT_OFF]
 
 
 def test_a_chat_remembers(pipeline: RagPipeline, nodes: list[TextNode]) -> None:
