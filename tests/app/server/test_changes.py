@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Message
 
 from app import Settings
-from app.server.limits import ChangesAtOnce, is_change
+from app.server.limits import CHANGES, ChangesAtOnce, is_change
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 from tests.app.server.serving import beside, serving
@@ -53,7 +53,7 @@ def test_changes_that_wait_for_the_catalog_hold_up_nothing_else(service: Service
                 request = what if uploads else ("POST", "/v1/conversations", b"{}")
                 sent.enter_context(waits := sending(client, *request))
             spool = service.ingests.spool.folder
-            wait_until(lambda: not uploads or len([*spool.rglob("*.txt")]) == MANY, PATIENCE_S)
+            wait_until(lambda: not uploads or len([*spool.rglob("*.txt")]) == CHANGES, PATIENCE_S)
             assert client.get("/ready").status_code == 200
             body = {"model": service.model, "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 1}
             assert client.post("/v1/chat/completions", json=body).status_code == 200
