@@ -97,7 +97,8 @@ def test_what_may_pass_fails_a_job_when_it_has_not_passed(
     error: RagcacheError,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.ingestion.queue.PAUSE_S", 0.01)
+    for wait in ("PAUSE_S", "POLL_S"):
+        monkeypatch.setattr(f"app.ingestion.queue.{wait}", 0.01)
     faults.error, faults.left = error, ATTEMPTS
     job = ended(library, send(queue, collection, "a.txt", TEXT))
     assert (job.state, job.error, job.attempts) == ("failed", "?", ATTEMPTS)
