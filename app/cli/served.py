@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
-from unicodedata import normalize
 
 from app.cli.flags import of_server
 from app.cli.listing import show_collections, show_documents
@@ -29,7 +28,7 @@ class SentFiles:
     def __init__(self, connection: ServerConnection, collection: str):
         self._tally, self._start = IngestTally(), monotonic()
         self._connection, self._collection = connection, collection
-        self._names: set[str] = set()
+        self._names = files.SentNames()
         self._waiting: deque[tuple[Path, str]] = deque()
 
     @property
@@ -51,11 +50,9 @@ class SentFiles:
             self._follow()
 
     def _send(self, path: Path) -> None:
-        name = normalize("NFC", path.name)  # as the server will call it
-        if name in self._names:
+        if not self._names.add(path.name):
             self._fail(path, files.SAME_NAME)
             return
-        self._names.add(name)
         try:
             self._waiting.append((path, files.upload(self._connection, self._collection, path)))
         except LoadError as error:

@@ -7,11 +7,11 @@ import stat
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
-from unicodedata import normalize
+from typing import Any, BinaryIO
 
 from app.client.answers import is_count, number
 from app.client.connection import COLLECTIONS, JOBS, ServerConnection, ServerError
+from app.document_names import FORMS, composed
 from app.errors import LoadError
 from app.job_states import ENDED
 
@@ -21,12 +21,24 @@ AT_ONCE = 1 << 18  # bytes of a file
 SAME_NAME = "has the name of another file that was sent: a server knows documents by their names"
 OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
 MISSING = 404
-FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")  # of the same letters, by which documents may be called
 GROWING = ("chunks", "tokens", "kv_variants", "kv_bytes")
 PROGRESS: Mapping[str, Any] = dict.fromkeys(GROWING, 0) | {
     "outcome": "",
     "notes": [],
 }  # where a job tells nothing of it
+
+
+class SentNames:
+    """Of files that are sent together, as a server calls them."""
+
+    def __init__(self) -> None:
+        self._names = set[str]()
+
+    def add(self, name: str) -> bool:
+        """Whether none before has it."""
+        is_new = composed(name) not in self._names
+        self._names.add(composed(name))
+        return is_new
 
 
 def collections(connection: ServerConnection) -> list[dict[str, Any]]:
@@ -53,7 +65,7 @@ def find_document(connection: ServerConnection, collection: str, told: str) -> d
         if page and str(page[0]["id"]) == told:
             return page[0]
     page, _ = _page(connection, collection, {"limit": len(FORMS), "name": told})
-    same = [one for one in page if normalize("NFC", one["name"]) == normalize("NFC", told)]
+    same = [one for one in page if composed(one["name"]) == composed(told)]
     return min(same, key=lambda one: one["name"] != told, default=None)
 
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 
+from app.document_names import composed
 from app.errors import Conflict, IngestError, can_be_shown
 from app.ingestion import IngestResult
 from app.ingestion.coming import ComingFiles
@@ -28,7 +29,7 @@ from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.folder_claim import claim
 from app.library.indexes import forget_all
-from app.library.originals import Originals, composed
+from app.library.originals import Originals
 from app.loaders import format_of, unknown
 from app.loaders.base import sendable_bytes
 from app.loaders.encodings import REPLACED

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import unicodedata
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
+from app.document_names import forms
 from app.job_states import WAITING
 from app.library import Library
 from app.library.folder_claim import claimed_by_another
@@ -24,7 +23,6 @@ from ragcache.errors import StoreError
 from ragcache.host import private_folder
 
 SCHEME = "upload:/"
-FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 FOLDER = "originals"
 TEMPORARY = ".tmp"
 _HASH = re.compile("[0-9a-f]{64}")
@@ -34,14 +32,9 @@ def is_kept(name: str) -> bool:
     return format_of(Path(name)) == "pdf"
 
 
-def composed(name: str) -> str:
-    """One name for the same letters, which some systems send in parts: é as e and its accent."""
-    return unicodedata.normalize("NFC", name)
-
-
 def sources_of(name: str) -> tuple[str, ...]:
-    """What the document of a name may be called, as it is now first: names were once kept as they came."""
-    return tuple(dict.fromkeys(SCHEME + unicodedata.normalize(form, name) for form in FORMS))
+    """What the document of a name that was sent may be called."""
+    return tuple(SCHEME + one for one in forms(name))
 
 
 class Originals:

@@ -84,7 +84,7 @@ def send(
         return
     choices = dict(st.session_state.get(CHOSEN, {}))
     if instead_of is not None:
-        choices |= {"instead_of": instead_of} | ({} if newest is None else {"newest": newest})
+        choices |= {"instead_of": instead_of} | _up_to(newest)
     begun: Future[None] = Future()
     dismiss(conversation_id)
     _of(SENDING)[conversation_id] = SentQuestion(conversation_id, question, instead_of, False, begun)
@@ -96,7 +96,7 @@ def compare(connection: ServerConnection, conversation_id: str, question: str, n
     if under_way(conversation_id):
         return
     choices = {name: value for name, value in st.session_state.get(CHOSEN, {}).items() if name != "linker"}
-    choices |= {} if newest is None else {"newest": newest}
+    choices |= _up_to(newest)
     begun: Future[None] = Future()
     dismiss(conversation_id)
     _of(SENDING)[conversation_id] = SentQuestion(conversation_id, question, None, True, begun)
@@ -185,6 +185,10 @@ def comparison(conversation_id: str, newest: int | None) -> Mapping[str, Any] | 
     """With this message, and no other that has come since."""
     found = st.session_state.get(COMPARED)
     return found[2] if isinstance(found, tuple) and found[:2] == (conversation_id, newest) else None
+
+
+def _up_to(newest: int | None) -> dict[str, int]:
+    return {} if newest is None else {"newest": newest}
 
 
 def _of(kind: str) -> dict[str, Any]:

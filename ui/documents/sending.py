@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from unicodedata import normalize
 
 import streamlit as st
 
 from app.client import library
 from app.client.connection import ServerConnection, ServerError
-from app.client.files import SAME_NAME
+from app.client.files import SAME_NAME, SentNames
 from ui.documents.progress import allowed_jobs
 from ui.markup import label, refusal
 
@@ -78,15 +77,13 @@ def _send(
     told = st.session_state.setdefault(REFUSED, [])
     if new:
         _make(connection, collection)
-    names = set[str]()
+    names = SentNames()
     for number, file in enumerate(files):
-        called = normalize("NFC", file.name)  # as the server will call it
-        has_name, was_sent = called in names, file.file_id in sent
-        names.add(called)
-        if was_sent:
+        is_new = names.add(file.name)
+        if file.file_id in sent:
             continue
         sent.add(file.file_id)  # before: a run that a click ends goes on with the file that it has begun, and no other
-        if has_name:
+        if not is_new:
             told.append((file.name, SAME_NAME))
             continue
         with st.spinner(f"Sending {label(file.name)} ({number + 1} of {len(files)})"):

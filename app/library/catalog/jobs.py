@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unicodedata import normalize
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
+from app.document_names import forms
 from app.errors import Conflict, LimitReached, NotFound
 from app.job_states import ENDED, JobKind, JobState
 from app.library.catalog.database import DatabasePart
@@ -93,11 +93,11 @@ class Jobs(DatabasePart):
 
     def newer(self, job: StoredJob) -> list[StoredJob]:
         """Those of files that came later than its own, under the same name into the same collection."""
-        name, *forms = job.request["name"], *(normalize(form, job.request["name"]) for form in ("NFC", "NFD"))
-        own = JOBS.c.collection_id == job.collection_id, JOBS.c.kind == job.kind, or_(*map(named, {name, *forms}))
+        names = {job.request["name"], *forms(job.request["name"])}
+        own = JOBS.c.collection_id == job.collection_id, JOBS.c.kind == job.kind, or_(*map(named, names))
         with self._database.reading() as connection:
             found = [StoredJob(**row._mapping) for row in connection.execute(select(*_COLUMNS).where(*own))]
-        return [one for one in found if one.came > job.came and one.request.get("name") in {name, *forms}]
+        return [one for one in found if one.came > job.came and one.request.get("name") in names]
 
     def check_limits(self, limits: KeyLimits, owner: str, nbytes: int, documents: int = 1) -> None:
         """Whether so many more, of so many bytes together, may come. Raises LimitReached."""

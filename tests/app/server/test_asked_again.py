@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import httpx2
 import pytest
 
@@ -14,29 +11,9 @@ from app.answering.stream import BROKEN
 from app.errors import Conflict
 from app.library.catalog.records import NewMessage
 from tests.app.breaking import breaking
-from tests.app.server.event_streams import Told, asked, text_of
+from tests.app.server.conversing import FIRST, LONG, SECOND, ask, messages
+from tests.app.server.event_streams import asked, text_of
 from tests.app.server.serving import served
-
-FIRST, SECOND = "Who designed the lighthouse?", "How tall is it?"
-LONG = {"question": FIRST, "max_tokens": 1200, "temperature": 2.0, "seed": 1}
-
-
-@pytest.fixture
-def conversation(client: httpx2.Client) -> Iterator[str]:
-    """The path of an empty one."""
-    path = f"/v1/conversations/{client.post('/v1/conversations', json={}).json()['id']}"
-    yield path
-    client.delete(path)
-
-
-def ask(client: httpx2.Client, path: str, question: str = FIRST, **options: Any) -> list[Told]:
-    with asked(client, "POST", f"{path}/messages", json={"question": question, **options}) as events:
-        return list(events)
-
-
-def messages(client: httpx2.Client, path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get(f"{path}/messages").json()["data"]
-    return found
 
 
 def test_an_answer_that_breaks_off_takes_no_other_s_place(client: httpx2.Client, conversation: str) -> None:

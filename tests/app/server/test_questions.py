@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,36 +12,14 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering.answerer import STOPPED
 from app.answering.stream import CUT_OFF
+from tests.app.server.conversing import FIRST, LONG, SECOND, ask, messages
 from tests.app.server.event_streams import Told, asked, text_of
 from tests.app.server.serving import served
-
-FIRST, SECOND = "Who designed the lighthouse?", "How tall is it?"
-LONG = {"question": FIRST, "max_tokens": 1200, "temperature": 2.0, "seed": 1}
-
-
-@pytest.fixture
-def conversation(client: httpx2.Client) -> Iterator[str]:
-    """The path of an empty one."""
-    made = client.post("/v1/conversations", json={})
-    assert made.status_code == 201, made.text
-    path = f"/v1/conversations/{made.json()['id']}"
-    yield path
-    client.delete(path)
-
-
-def ask(client: httpx2.Client, path: str, question: str = FIRST, **options: Any) -> list[Told]:
-    with asked(client, "POST", f"{path}/messages", json={"question": question, **options}) as events:
-        return list(events)
 
 
 def follow(client: httpx2.Client, path: str, mark: str = "") -> list[Told]:
     with asked(client, "GET", f"{path}/answer", headers={"Last-Event-ID": mark} if mark else {}) as events:
         return list(events)
-
-
-def messages(client: httpx2.Client, path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get(f"{path}/messages").json()["data"]
-    return found
 
 
 def test_a_conversation_has_a_bound(client: httpx2.Client, conversation: str, monkeypatch: pytest.MonkeyPatch) -> None:
