@@ -1,6 +1,8 @@
 // Clicks and keys on the HTML of this page, told to Python; and the tab's own memory. See bridge.py.
 const SHELF = "ragcache";
 const TOLD_MS = 2500;
+const LIVE = "rc-live";
+const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
 async function copy(button) {
   try {
@@ -20,6 +22,35 @@ function copyByHand(text) {
   const done = document.execCommand("copy");
   area.remove();
   if (!done) throw new Error("nothing was copied");
+}
+
+// For whoever listens to the page: what only the eye would see come. It stays, since a reader hears changes alone.
+function tell(element) {
+  let live = document.getElementById(LIVE);
+  if (!live) {
+    live = document.body.appendChild(document.createElement("div"));
+    live.id = LIVE;
+    live.setAttribute("role", "status");
+  }
+  const answer = element.closest(".rc-said")?.querySelector(".rc-answer")?.cloneNode(true);
+  for (const marker of answer?.querySelectorAll("button") ?? []) marker.remove();
+  const told = `${element.dataset.rcTell} ${answer?.textContent ?? ""}`.trim();
+  if (live.textContent !== told) live.textContent = told; // the same may be drawn anew
+}
+
+// Of a group one is a stop of the Tab key, and the arrows lead to the others.
+function walk(event) {
+  const group = event.target.closest?.("[data-rc-walk]");
+  if (!group || !(event.key in STEPS || event.key === "Home" || event.key === "End")) return;
+  const stops = [...group.querySelectorAll("[tabindex]")];
+  const at = stops.indexOf(event.target);
+  if (at < 0) return;
+  const to = event.key === "Home" ? 0 : event.key === "End" ? stops.length - 1 : at + STEPS[event.key];
+  event.preventDefault();
+  if (!stops[to]) return;
+  event.target.tabIndex = -1;
+  stops[to].tabIndex = 0;
+  stops[to].focus();
 }
 
 export default function bridge({ data, setTriggerValue, setStateValue }) {
@@ -44,6 +75,8 @@ export default function bridge({ data, setTriggerValue, setStateValue }) {
     }
   };
   const onKey = (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey) walk(event);
+    if (event.defaultPrevented) return;
     const writing = event.target.closest?.("input, textarea, select, [contenteditable=true], [role=combobox]");
     if (writing || event.ctrlKey || event.metaKey || event.altKey) return;
     const shown = document.querySelectorAll("[data-rc-key]");
@@ -53,8 +86,11 @@ export default function bridge({ data, setTriggerValue, setStateValue }) {
       act(element);
     }
   };
-  // What is to be seen plays an animation of this name when it appears.
-  const onShown = (event) => event.animationName === "rc-show" && event.target.scrollIntoView({ block: "nearest" });
+  // What is to be seen, or told, plays an animation of such a name when it appears.
+  const onShown = (event) => {
+    if (event.animationName === "rc-show") event.target.scrollIntoView({ block: "nearest" });
+    if (event.animationName === "rc-tell") tell(event.target);
+  };
   const onToggle = (event) => event.target.open && event.target.lastElementChild.scrollIntoView({ block: "nearest" });
   document.addEventListener("animationstart", onShown);
   document.addEventListener("toggle", onToggle, true); // it does not bubble

@@ -2,7 +2,9 @@
 
 HTML asks for something by `data-rc`, such as `<button data-rc="cite" data-rc-value="12:3">`: a click on it is an action
 with that value. So is a key where something shown names it (`data-rc-key`), unless somebody is writing. What
-`data-rc-copy` holds is copied by a click, which Python never hears of.
+`data-rc-copy` holds is copied by a click, which Python never hears of. Whoever listens to the page is told what
+`data-rc-tell` says when it appears (class `rc-tell`), and with it the answer that it stands in. In `data-rc-walk` the
+arrow keys lead from one stop to the next.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from socket import SHUT_RDWR, socket
+from threading import Lock
 from time import sleep
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
@@ -64,6 +66,9 @@ class ServerConnection:
         self.server = server
         self._patience_s = patience_s
         self._waited = False
+        self._lock = Lock()  # of both below
+        self._sockets: set[socket] = set()  # of what is asked now
+        self._left = False
 
     def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
@@ -86,6 +91,22 @@ class ServerConnection:
     def events(self, method: str, *path: str, body: Mapping[str, Any] | None = None) -> Iterator[Iterator[ServerEvent]]:
         with self._response(method, _path(path), _encoded(body), EVENTS) as response:
             yield self._events(response)
+
+    def beside(self) -> ServerConnection:
+        """One more to that server."""
+        return ServerConnection(self.server, self._patience_s)
+
+    @property
+    def left(self) -> bool:
+        return self._left
+
+    def leave(self) -> None:
+        """From any thread: what is asked now ends by a ServerError where it waits, and nothing is asked any more."""
+        with self._lock:
+            self._left = True
+            for one in self._sockets:
+                with suppress(OSError):  # the server has ended it just now
+                    socket.shutdown(one, SHUT_RDWR)  # of TLS too: what its own one forgets, another thread reads by
 
     @contextmanager
     def _response(
@@ -130,10 +151,12 @@ class ServerConnection:
         told = {"Accept": kind, "User-Agent": "ragcache", **(headers or {})}
         told |= {} if server.key is None else {"Authorization": f"Bearer {server.key}"}
         told |= {"Content-Type": JSON} if isinstance(body, bytes) else {}
+        asked: socket | None = None
         try:
             try:
                 connection.connect()
                 connection.sock.settimeout(ANSWER_S)
+                self._asks(asked := connection.sock)
                 with suppress(ConnectionError):  # it may have answered before it had all of a file
                     connection.request(method, f"{server.path}/{path}", body, told)
                 response = connection.getresponse()
@@ -142,7 +165,16 @@ class ServerConnection:
             with response:  # it has the socket to itself where the server closes it behind
                 yield response
         finally:
+            if asked is not None:
+                with self._lock:
+                    self._sockets.discard(asked)
             connection.close()
+
+    def _asks(self, by: socket) -> None:
+        with self._lock:
+            if self._left:
+                raise ServerError(f"{self.server.url} is left, and asked nothing any more")
+            self._sockets.add(by)
 
     def _check(self, response: HTTPResponse, kind: str) -> None:
         status, url = response.status, self.server.url

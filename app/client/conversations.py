@@ -44,8 +44,15 @@ def card(connection: ServerConnection, conversation_id: str) -> Record:
     return connection.record(connection.ask("GET", *CONVERSATIONS, conversation_id))
 
 
-def messages(connection: ServerConnection, conversation_id: str) -> list[Record]:
-    return connection.records(connection.ask("GET", *CONVERSATIONS, conversation_id, "messages"))
+def messages(connection: ServerConnection, conversation_id: str, last: int | None = None) -> tuple[list[Record], int]:
+    """All, or the last so many; and how many stand before them. A server of before tells all."""
+    query = None if last is None else {"last": last}
+    told = connection.ask("GET", *CONVERSATIONS, conversation_id, "messages", query=query)
+    messages = connection.records(told)
+    earlier = told.get("earlier", 0)
+    if not isinstance(earlier, int):
+        raise connection.unknown()
+    return messages, earlier
 
 
 def rename(connection: ServerConnection, conversation_id: str, title: str) -> None:

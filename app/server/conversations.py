@@ -71,8 +71,11 @@ class MessageCard(BaseModel):
 
 
 class MessageList(BaseModel):
+    """`earlier`: how many stand before these."""
+
     object: Literal["list"] = "list"
     data: list[MessageCard]
+    earlier: int
 
 
 class Deleted(BaseModel):
@@ -135,9 +138,18 @@ def delete(conversation_id: str, service: Serving, caller: Asking) -> Deleted:
 
 
 @router.get("/{conversation_id}/messages")
-def messages(conversation_id: str, service: Serving, caller: Asking) -> MessageList:
+def messages(
+    conversation_id: str,
+    service: Serving,
+    caller: Asking,
+    last: Annotated[int | None, Query(ge=1, le=MOST)] = None,
+) -> MessageList:
+    """All of them, or the `last` so many."""
     found(conversation_id, service, caller)
-    return MessageList(data=cards_of(conversation_id, service, caller))
+    stored = service.catalog.conversations
+    told = stored.messages(conversation_id, caller.id, last)
+    earlier = 0 if last is None or len(told) < last else stored.count_messages(conversation_id, before=told[0].id)
+    return MessageList(data=[message_card(one) for one in told], earlier=earlier)
 
 
 @router.get("/{conversation_id}/export", response_model=Exported, responses={200: {"content": {"text/markdown": {}}}})

@@ -11,7 +11,8 @@ from ui.markup import escape
 
 SHOWN = 40  # messages, before somebody asks for more
 EARLIER = "chat-earlier"  # action
-WAITING = '<div class="rc-waiting" role="status" aria-label="The answer is on its way"><i></i><i></i><i></i></div>'
+COMING, COME = "The answer is on its way.", "The answer is there."
+WAITING = f'<div class="rc-waiting" role="img" aria-label="{COMING}"><i></i><i></i><i></i></div>'
 Message = Mapping[str, Any]
 
 
@@ -24,21 +25,27 @@ def question(text: str) -> str:
     return f'<div class="rc-question" dir="auto">{escape(text)}</div>'
 
 
-def answer(message: Message, number: int) -> str:
+def answer(message: Message, number: int, *, just_come: bool = False) -> str:
     report = message.get("report")
     told = bar(report, message.get("citations") or ()) if report else ""
+    told += _heard(COME) if just_come else ""
     return f'<div class="rc-said">{answered(message, number)}{_noted(message)}{told}</div>'
 
 
 def under_way(text: str, citations: Sequence[Message], number: int) -> str:
     """As much as has come, in the same place and look."""
     if not text:
-        return f'<div class="rc-said">{WAITING}</div>'
+        return f'<div class="rc-said">{WAITING}{_heard(COMING)}</div>'
     return f'<div class="rc-said">{answered({"content": text, "citations": citations}, number)}</div>'
 
 
 def earlier(hidden: int) -> str:
     return f'<p class="rc-earlier"><button class="rc-quiet" data-rc="{EARLIER}">Show {hidden:,} earlier</button></p>'
+
+
+def _heard(text: str) -> str:
+    """By whoever listens to the page."""
+    return f'<span class="rc-tell" data-rc-tell="{text}"></span>'
 
 
 def _noted(message: Message) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from copy import copy
+from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any
 
@@ -19,12 +21,13 @@ from app.client import conversations
 from app.client.connection import ServerConnection
 from app.client.conversations import FollowedAnswer
 from ragcache.errors import HandingOver, RagcacheError
+from ui import hearing
 from ui.settings import CHOSEN
 
 # Of the session: one question of each kind, by its conversation ("" where that is still to be made). What is settled is
 # the conversation whose last answer is known.
 TYPED, SENDING, ASKED, FAILED = "question-typed", "question-sending", "question-asked", "question-failed"
-SETTLED, COMPARED = "answer-settled", "answer-compared"
+SETTLED, COMPARED, COME = "answer-settled", "answer-compared", "answer-come"
 PAINT_S = 0.08  # between two paintings of an answer
 STOPPED = "The answer was stopped before its first word, so nothing of it is kept."
 LOST = "The server ended before it had answered this."
@@ -32,13 +35,14 @@ LOST = "The server ended before it had answered this."
 
 @dataclass(frozen=True)
 class SentQuestion:
-    """`begun` has the error where the server does not take it."""
+    """`begun` has the error where the server does not take it. `by` is its own: to leave it takes the question back."""
 
     conversation_id: str
     question: str
     instead_of: int | None
     compares: bool
-    begun: Future[None]
+    by: ServerConnection | None = None
+    begun: Future[None] = field(default_factory=Future)
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,8 @@ def send(
     choices = dict(st.session_state.get(CHOSEN, {}))
     if instead_of is not None:
         choices |= {"instead_of": instead_of} | _up_to(newest)
-    begun: Future[None] = Future()
-    dismiss(conversation_id)
-    _of(SENDING)[conversation_id] = SentQuestion(conversation_id, question, instead_of, False, begun)
-    _start(begun, conversations.send, connection, conversation_id, question, choices)
+    sent = SentQuestion(conversation_id, question, instead_of, False, connection.beside())
+    _start(sent, conversations.send, conversation_id, question, choices)
 
 
 def compare(connection: ServerConnection, conversation_id: str, question: str, newest: int | None) -> None:
@@ -97,10 +99,16 @@ def compare(connection: ServerConnection, conversation_id: str, question: str, n
         return
     choices = {name: value for name, value in st.session_state.get(CHOSEN, {}).items() if name != "linker"}
     choices |= _up_to(newest)
-    begun: Future[None] = Future()
-    dismiss(conversation_id)
-    _of(SENDING)[conversation_id] = SentQuestion(conversation_id, question, None, True, begun)
-    _start(begun, conversations.compare, connection, conversation_id, choices)
+    sent = SentQuestion(conversation_id, question, None, True, connection.beside())
+    _start(sent, conversations.compare, conversation_id, choices)
+
+
+def stop(connection: ServerConnection, conversation_id: str) -> None:
+    """Also what still waits for its turn: who goes away leaves the server's queue."""
+    sent = sending(conversation_id)
+    if sent is not None and sent.by is not None:
+        sent.by.leave()
+    conversations.stop(connection, conversation_id)
 
 
 def sending(conversation_id: str) -> SentQuestion | None:
@@ -115,11 +123,11 @@ def failed(conversation_id: str) -> FailedQuestion | None:
 
 def taken(sent: SentQuestion) -> bool:
     """Whether the server has it. Waits until that is known; what it refuses is kept with the reason."""
-    error = sent.begun.exception()
+    error = hearing.error_of(sent.begun)
     _of(SENDING).pop(sent.conversation_id, None)
     st.session_state.pop(SETTLED, None)
     if isinstance(error, RagcacheError):
-        fail(sent, str(error))
+        fail(sent, STOPPED if sent.by is not None and sent.by.left else str(error))
         return False
     if error is not None:
         raise error
@@ -136,11 +144,12 @@ def settle(conversation_id: str, answer: FollowedAnswer, newest: int | None) -> 
     """Keep what the server does not: what failed, and what is only compared, to the `newest` message."""
     asked = _of(ASKED).pop(conversation_id, None)
     st.session_state[SETTLED] = conversation_id
+    st.session_state[COME] = conversation_id if asked is not None and answer.message is not None else None
     if isinstance(asked, SentQuestion) and asked.question != answer.question:
         fail(asked, LOST)
         return
     place = answer.instead_of if answer.stored is None else answer.stored
-    told = SentQuestion(conversation_id, answer.question, place, answer.compares, Future())
+    told = SentQuestion(conversation_id, answer.question, place, answer.compares)
     if answer.error:
         if asked is not None or failed(conversation_id) is None:  # else another one would be lost
             fail(told, answer.error)
@@ -155,6 +164,11 @@ def settle(conversation_id: str, answer: FollowedAnswer, newest: int | None) -> 
             fail(told, STOPPED)
 
 
+def just_come(conversation_id: str) -> bool:
+    """Whether its last answer came in this run or the one before; True once."""
+    return bool(st.session_state.pop(COME, None) == conversation_id)
+
+
 def fail(sent: SentQuestion, reason: str) -> None:
     failed = FailedQuestion(sent.conversation_id, sent.question, sent.instead_of, sent.compares, reason)
     _of(FAILED)[sent.conversation_id] = failed
@@ -162,11 +176,17 @@ def fail(sent: SentQuestion, reason: str) -> None:
 
 def refuse(conversation_id: str, question: str, reason: str) -> None:
     """One that was not even sent."""
-    fail(SentQuestion(conversation_id, question, None, False, Future()), reason)
+    fail(SentQuestion(conversation_id, question, None, False), reason)
 
 
 def dismiss(conversation_id: str) -> None:
     _of(FAILED).pop(conversation_id, None)
+
+
+def followed(connection: ServerConnection, conversation_id: str) -> AbstractContextManager[Iterator[FollowedAnswer]]:
+    """The answer that is being made, or was made last, each time that more of it has come."""
+    own = connection.beside()
+    return hearing.each(map(copy, conversations.follow(own, conversation_id)), own.leave)
 
 
 def painted(answers: Iterator[FollowedAnswer]) -> Iterator[FollowedAnswer]:
@@ -202,10 +222,13 @@ def _is_of(failed: FailedQuestion | None, told: SentQuestion) -> bool:
     return failed is not None and (failed.question, failed.instead_of, failed.compares) == told_so
 
 
-def _start(begun: Future[None], act: Any, *arguments: Any) -> None:
+def _start(sent: SentQuestion, act: Any, *arguments: Any) -> None:
     def run() -> None:
-        with HandingOver(begun):
-            act(*arguments)
-            begun.set_result(None)
+        with HandingOver(sent.begun):
+            act(sent.by, *arguments)
+            sent.begun.set_result(None)
+
+    dismiss(sent.conversation_id)
+    _of(SENDING)[sent.conversation_id] = sent
 
     Thread(target=run, name="question", daemon=True).start()

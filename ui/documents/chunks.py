@@ -29,11 +29,12 @@ def windows(text: str, chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
 
 def coloured(text: str, chunks: Sequence[Chunk], window: tuple[int, int]) -> str:
     """As HTML. What is in no chunk has no colour; where chunks overlap, the first one's counts."""
-    return f'<div class="rc-text" dir="auto">{"".join(_pieces(text, chunks, window))}</div>'
+    return f'<div class="rc-text" dir="auto" data-rc-walk>{"".join(_pieces(text, chunks, window))}</div>'
 
 
 def _pieces(text: str, chunks: Sequence[Chunk], window: tuple[int, int]) -> Iterator[str]:
     at, stop = window
+    tab = 0  # the first one is a stop of the Tab key, and the arrow keys lead on
     for number, chunk in enumerate(chunks):
         start, end = max(at, int(chunk["start"])), min(stop, int(chunk["end"]))
         if end <= start:
@@ -42,10 +43,10 @@ def _pieces(text: str, chunks: Sequence[Chunk], window: tuple[int, int]) -> Iter
         cold = " rc-cold" if chunk.get("cached") is False else ""
         about = escape(described(number, chunk))
         yield (
-            f'<span class="rc-chunk rc-hue-{number % HUES}{cold}" data-n="{number + 1}" title="{about}" tabindex="0">'
-            f"{escape(text[start:end])}</span>"
+            f'<span class="rc-chunk rc-hue-{number % HUES}{cold}" data-n="{number + 1}" tabindex="{tab}" '
+            f'title="{about}">{escape(text[start:end])}</span>'
         )
-        at = end
+        at, tab = end, -1
     yield escape(text[at:stop])
 
 

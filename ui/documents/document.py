@@ -24,8 +24,8 @@ LONGEST = 4_000_000  # characters of a text that a session keeps
 MISSING = 404
 LEGEND = (
     '<p class="rc-hint">Each colour is a chunk, as the splitter cut it: what is found, kept and cited is always whole '
-    "chunks. Point at one for its tokens, its heading, and whether its KV is kept. A dotted line is under those "
-    "without.</p>"
+    "chunks. Point at one, or walk by the arrow keys, for its tokens, its heading, and whether its KV is kept. A "
+    "dotted line is under those without.</p>"
 )
 
 

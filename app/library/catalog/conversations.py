@@ -118,9 +118,13 @@ class Conversations(DatabasePart):
         with self._database.reading() as connection:
             _check_newest(connection, conversation_id, newest)
 
-    def count_messages(self, conversation_id: str) -> int:
+    def count_messages(self, conversation_id: str, before: int | None = None) -> int:
+        """Those before that one, or all."""
+        own = MESSAGES.c.conversation_id == conversation_id
+        if before is not None:
+            own &= MESSAGES.c.id < before
         with self._database.reading() as connection:
-            counted = select(func.count()).select_from(MESSAGES).where(MESSAGES.c.conversation_id == conversation_id)
+            counted = select(func.count()).select_from(MESSAGES).where(own)
             return int(connection.scalar(counted) or 0)
 
     def last_said(self, conversation_id: str, most: int, before: int | None = None) -> list[NewMessage]:
@@ -144,14 +148,15 @@ class Conversations(DatabasePart):
             said[place] = replace(said[place], citations=one)
         return said
 
-    def messages(self, conversation_id: str, owner: str | None = None) -> list[Message]:
-        """In their order."""
-        query = select(*_MESSAGE).where(MESSAGES.c.conversation_id == conversation_id).order_by(MESSAGES.c.id)
+    def messages(self, conversation_id: str, owner: str | None = None, last: int | None = None) -> list[Message]:
+        """In their order: all, or the last so many."""
+        query = select(*_MESSAGE).where(MESSAGES.c.conversation_id == conversation_id)
+        query = query.order_by(MESSAGES.c.id.desc()).limit(last)
         with self._database.reading() as connection:
             if connection.scalar(select(CONVERSATIONS.c.id).where(_one(conversation_id, owner))) is None:
                 raise missing(conversation_id)
             rows = connection.execute(query).mappings()
-            return [_message(dict(row)) for row in rows]
+            return [_message(dict(row)) for row in rows][::-1]
 
 
 def _message(row: dict[str, Any]) -> Message:

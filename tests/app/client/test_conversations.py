@@ -42,14 +42,16 @@ def test_an_answer_is_followed_and_found_again(connection: ServerConnection, nam
     first = ask(connection, name)
     assert (first.question, first.compares, first.instead_of, first.error) == (QUESTION, False, None, "")
     assert first.message is not None and first.message["content"] == first.text and first.ended
-    asked, said = conversations.messages(connection, name)
-    assert (asked["content"], said) == (QUESTION, first.message)
+    (asked, said), earlier = conversations.messages(connection, name)
+    assert (asked["content"], said, earlier) == (QUESTION, first.message, 0)
     assert [one["source"] for one in first.citations] == [one["source"] for one in said["citations"]]
     *_, again = conversations.follow(connection, name)
     assert again == first
     new = ask(connection, name, "How tall is it?", instead_of=asked["id"])
     assert new.instead_of == asked["id"]
-    assert [one["content"] for one in conversations.messages(connection, name)] == ["How tall is it?", new.text]
+    stored, _ = conversations.messages(connection, name)
+    assert [one["content"] for one in stored] == ["How tall is it?", new.text]
+    assert conversations.messages(connection, name, last=1) == (stored[1:], 1)
 
 
 def test_who_goes_away_and_stops_it_finds_what_came(connection: ServerConnection, name: str) -> None:
@@ -64,7 +66,8 @@ def test_who_goes_away_and_stops_it_finds_what_came(connection: ServerConnection
     conversations.stop(connection, name)
     *_, last = conversations.follow(connection, name)
     assert last.message is not None and last.message["report"]["answer_tokens"] < 1200
-    assert conversations.messages(connection, name)[1]["content"] == last.text
+    (_, said), _ = conversations.messages(connection, name)
+    assert said["content"] == last.text
 
 
 def test_a_comparison_is_not_kept(connection: ServerConnection, name: str) -> None:
@@ -72,7 +75,8 @@ def test_a_comparison_is_not_kept(connection: ServerConnection, name: str) -> No
     conversations.compare(connection, name, {"max_tokens": 6})
     *_, plain = conversations.follow(connection, name)
     assert plain.compares and plain.message is not None and plain.message["report"]["linker"] == "full"
-    assert len(conversations.messages(connection, name)) == 2
+    stored, _ = conversations.messages(connection, name)
+    assert len(stored) == 2
 
 
 def test_they_are_named_looked_for_and_exported(connection: ServerConnection, name: str) -> None:

@@ -158,6 +158,21 @@ def test_words_find_nothing_of_other_owners(client: httpx2.Client, catalog: Cata
     assert client.get("/v1/conversations", params={"q": "secret quay"}).json()["data"] == []
 
 
+def test_the_end_of_a_long_one_is_told_alone(client: httpx2.Client, catalog: Catalog) -> None:
+    made = str(client.post("/v1/conversations", json={"title": "long"}).json()["id"])
+    catalog.conversations.add(made, [NewMessage("user" if n % 2 == 0 else "assistant", f"m{n}") for n in range(6)])
+    path = f"/v1/conversations/{made}/messages"
+
+    def told(**query: int) -> tuple[list[str], int]:
+        found = client.get(path, params=query).json()
+        return [one["content"] for one in found["data"]], found["earlier"]
+
+    every = [f"m{n}" for n in range(6)]
+    assert told() == (every, 0) == told(last=6) == told(last=7)
+    assert told(last=2) == (every[4:], 4)
+    assert client.get(path, params={"last": 0}).status_code == 400
+
+
 def test_messages_take_the_place_of_an_earlier_question(client: httpx2.Client, catalog: Catalog) -> None:
     made = client.post("/v1/conversations", json={"title": "t"}).json()["id"]
     other = client.post("/v1/conversations", json={"title": "o"}).json()["id"]

@@ -139,6 +139,10 @@ def test_a_long_conversation_shows_its_end_first(page: AppTest, client: httpx2.C
         ask(client, talked, f"Question {number}?")
     html = opened(page, talked)
     assert "Show 40 earlier" in html and questions(html)[0] == "Question 19?"
+    html = act(page, "cite", "1:0")
+    assert "rc-panel" in html and "Show 40 earlier" in html and questions(html)[0] == "Question 19?"
+    act(page, "close")
+    assert f'data-rc-value="{2 * SHOWN + 1}:0"' in html
     html = act(page, "chat-earlier")
     assert questions(html)[:2] == [QUESTION, "Question 0?"] and len(questions(html)) == SHOWN + 1
 
