@@ -107,6 +107,17 @@ class DerivedIndex(ABC):
                 f"cannot delete an index in {self._generations.folder}: {error}. Delete the folder"
             ) from error
 
+    def sweep(self) -> None:
+        """Delete files that a writer that was killed has left. Raises RetrieverError."""
+        try:
+            if self._generations is not None:
+                self._generations.sweep()
+        except OSError as error:
+            assert self._generations is not None
+            raise RetrieverError(
+                f"cannot delete an old index in {self._generations.folder}: {error}. Delete the folder"
+            ) from error
+
     def saved(self) -> Position | None:
         """How far the file on the disk follows its source: not at all where it is not to be trusted. None where there
         is none. Raises RetrieverError.
@@ -133,6 +144,10 @@ class DerivedIndex(ABC):
     @abstractmethod
     def _settle(self) -> int:
         """After changes: another structure where the size asks for it, of how many chunks."""
+
+    @abstractmethod
+    def _purge(self) -> None:
+        """Before it is written, with the turn: what was removed, and is only marked so, goes."""
 
     @abstractmethod
     def _agrees(self, source: Source) -> bool:
@@ -237,6 +252,7 @@ class DerivedIndex(ABC):
             return False
         if wait >= 0 and self._saved == self._position:  # else the disk is asked: others write there too
             return False
+        self._purge()
         written = self._generations.publish(
             self._identity, self._position, self._details(), self._write, over=self._over, wait=wait
         )

@@ -140,6 +140,23 @@ class Generations:
             self._sweep(None)
             return True
 
+    def sweep(self) -> None:
+        """Delete what a writer that was killed has left: whatever the manifest does not name. Raises OSError."""
+        if self._strays():
+            with self._writing(wait=-1):
+                for path in self._strays():
+                    path.unlink(missing_ok=True)
+
+    def _strays(self) -> list[Path]:
+        numbered = self._numbered()  # before the manifest: what is written behind this look is none of them
+        try:
+            named = json.loads(self._manifest.read_text(encoding="utf-8"))["file"]
+        except FileNotFoundError:
+            named = None
+        except (ValueError, LookupError, TypeError):
+            return []  # not to be trusted: see `discard`
+        return [path for path in numbered if path.name != named]
+
     @contextmanager
     def _writing(self, wait: float) -> Iterator[None]:
         """Raises Timeout."""

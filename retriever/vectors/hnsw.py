@@ -1,6 +1,7 @@
-"""A graph of neighbours (HNSW): quick to search and to extend, without training; removed vectors stay in it as dead.
+"""A graph of neighbours (HNSW): quick to search and to extend, without training; what is removed stays in it as dead.
 
-A dead vector keeps its place and its edges, and its id becomes MISSING, so that the id could be given again.
+The dead keep their places and their edges. Their ids become MISSING, so that they could be given again, and their
+vectors those of neighbours, so that walks lead on and nothing in memory or a file tells of what was deleted.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Hnsw(Structure):
     def __init__(self, index: Any) -> None:
         super().__init__(index)
         self._index_ids(load_faiss().vector_to_array(index.id_map))
+        self._erase(np.flatnonzero(self._places == MISSING))  # a version of before has written them
 
     @property
     def ids(self) -> IntArray:
@@ -45,10 +47,12 @@ class Hnsw(Structure):
         self._index_ids(np.concatenate([self._places, ids]))
 
     def remove(self, ids: IntArray) -> None:
-        places = np.where(np.isin(self._places, ids), MISSING, self._places)
+        gone = np.isin(self._places, ids)
+        places = np.where(gone, MISSING, self._places)
         load_faiss().copy_array_to_vector(places, self._index.id_map)
         self._index.construct_rev_map()
         self._index_ids(places)
+        self._erase(np.flatnonzero(gone))
 
     def outgrown(self) -> bool:
         return (len(self._places) - len(self._ids)) * DEAD_PART > len(self._places)
@@ -72,6 +76,24 @@ class Hnsw(Structure):
         if chosen is None and short(result[0], min(k, len(self._ids))):
             return self._compare(queries, k, self._ids)  # parts of the graph that no edge reaches
         return result
+
+    def _erase(self, dead: IntArray) -> None:
+        """The vectors at these places."""
+        faiss = load_faiss()
+        graph = faiss.downcast_index(self._index.index)
+        storage = faiss.downcast_index(graph.storage)
+        if not len(dead):
+            return
+        vectors = faiss.rev_swig_ptr(storage.get_xb(), storage.ntotal * storage.d).reshape(storage.ntotal, storage.d)
+        offsets = faiss.vector_to_array(graph.hnsw.offsets)
+        edges, nearest = faiss.vector_to_array(graph.hnsw.neighbors), graph.hnsw.nb_neighbors(0)
+        alive = self._places != MISSING
+        vectors[dead] = 0.0
+        for place in dead:
+            near = edges[offsets[place] : offsets[place] + nearest]
+            near = near[near >= 0]
+            if (there := near[alive[near]]).size:
+                vectors[place] = vectors[there[0]]
 
     def _index_ids(self, places: IntArray) -> None:
         self._places = places  # place in the graph -> id

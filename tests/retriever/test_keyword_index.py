@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from retriever import RetrieverError
+from retriever.bm25 import hashed
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
+from retriever.words import terms
 from tests.retriever.chunks import slow_bm25, unit
 
 HOSTILE = [
@@ -86,6 +90,21 @@ def test_a_segment_with_many_dead_is_written_anew() -> None:
     source.retire([11])
     index.catch_up(source)
     assert index._segments[0].ids.tolist() == list(range(12, 41))
+
+
+def test_words_that_are_deleted_are_in_no_file(tmp_path: Path) -> None:
+    source = MemorySource(2)
+    source.add([f"text secret{number}" for number in range(40)], unit(40, dimension=2))
+    index = KeywordIndex(tmp_path)
+    index.catch_up(source)
+    source.retire([3, 20])
+    index.catch_up(source)
+    assert index.save() and len(index._segments[0].ids) == 38
+    (file,) = tmp_path.glob("*.bm25")
+    secret = [hashed(terms(f"secret{number}").stems[0]).to_bytes(8, "little") for number in range(40)]
+    assert [number for number, one in enumerate(secret) if one not in file.read_bytes()] == [2, 19]
+    assert index.search("secret5", 3)[0].tolist() == [6] and not len(index.search("secret2", 3)[0])
+    index.check_integrity()
 
 
 @pytest.mark.parametrize("k", [1, 5, 40, 3000])

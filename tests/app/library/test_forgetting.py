@@ -109,6 +109,18 @@ def test_one_that_is_open_is_written_instead(library: Library, models: Models, m
     assert not told(library, collection) and manifest.exists()
 
 
+def test_files_that_a_killed_writer_has_left_go_too(library: Library, models: Models) -> None:
+    collection = fill(library, models, "default")
+    indexes.rebuild(library, collection)
+    folder = library.index_folder(collection)
+    there = sorted(folder.glob("*.*.*"))
+    for one in there:  # a generation that a manifest named before
+        one.with_name(one.name.replace(".1.", ".0.")).write_bytes(one.read_bytes())
+    (folder / "keywords.json").unlink()  # a file that is not trusted was about to be deleted
+    indexes.forget_all(library)
+    assert sorted(folder.glob("*.*.*")) == [one for one in there if not one.name.startswith("keywords")]
+
+
 def test_it_ends_between_two_indexes(library: Library, models: Models) -> None:
     collection = one_short(library, models)
     asked: list[int] = []

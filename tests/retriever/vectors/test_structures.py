@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from retriever import IntArray, RetrieverError, Vectors
 from retriever.vectors import FLAT_UP_TO, HNSW_UP_TO, STRUCTURES, choose, ivf
 from retriever.vectors.base import EXACT_UP_TO, MISSING, Structure, selector
+from retriever.vectors.hnsw import Hnsw
 from tests.retriever.chunks import DIMENSION, brute_force, found, recall, unit
 
 MANY = 6000  # more than are compared one by one
@@ -86,6 +87,27 @@ def test_what_is_removed_is_not_found(name: str) -> None:
     assert mean_recall(structure, ids[1::2], vectors[1::2], None) >= LEAST_RECALL[name]
     result, _ = structure.search(vectors[:1], 10, ids)
     assert not set(found(result)) & set(gone.tolist())
+
+
+@pytest.mark.parametrize("name", ["flat", "hnsw"])  # which keep vectors as they are
+def test_what_is_removed_is_in_no_file(name: str, tmp_path: Path) -> None:
+    structure, ids, vectors = built(name)
+    structure.remove(ids[::5])
+    structure.write(tmp_path / "file")
+    written = (tmp_path / "file").read_bytes()
+    assert all(one.tobytes() in written for one in vectors[1::5])
+    assert not any(one.tobytes() in written for one in vectors[::5])
+
+
+def test_a_graph_that_was_written_with_its_dead_loses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    structure, ids, vectors = built("hnsw")
+    with monkeypatch.context() as patch:
+        patch.setattr(Hnsw, "_erase", lambda *_: None)
+        structure.remove(ids[:9])
+    for told in (True, False):
+        structure.write(tmp_path / "file")
+        assert (vectors[3].tobytes() in (tmp_path / "file").read_bytes()) is told
+        structure = Hnsw.read(tmp_path / "file")
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
