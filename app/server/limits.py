@@ -21,12 +21,13 @@ GRACE_S = 10.0  # before it is asked how fast they come
 SLOWEST = 1024  # bytes per second
 LOOKS = 120  # at jobs in a minute, of a key with a rate
 _UPLOADS = re.compile(r"(?s)/v1/collections/.+/documents(/.*)?")  # with line ends, else each part of a path is tried
-CHANGES = 8  # of one caller at a time
+CHANGES, READS = 8, 16  # of one caller at a time, of 40 threads for all
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 # Each has its own turns.
 _ANSWERING = re.compile(
     r"/v1/(chat/completions|completions|embeddings|context_caches|conversations/[^/]+/(messages|again|stop))"
 )
+_FOLLOWING = re.compile(r"/v1/(jobs/[^/]+/events|conversations/[^/]+/answer)")  # takes no thread, and may take hours
 _JOBS = re.compile(r"/v1/jobs(/[^/]+(/events)?)?")
 
 
@@ -145,9 +146,15 @@ def is_change(scope: Scope) -> bool:
     return scope["method"] != "PUT" or not _UPLOADS.fullmatch(scope["path"])
 
 
-class ChangesAtOnce:
-    """How many requests of each caller change something at a time; his others wait, in their order. A change may wait
-    half a minute for another one, on a thread of those that answers and keys need too: who waits here has none.
+def is_read(scope: Scope) -> bool:
+    """Whether it looks something up, on a thread."""
+    return scope["method"] in ("GET", "HEAD") and not _FOLLOWING.fullmatch(scope["path"])
+
+
+class RequestsAtOnce:
+    """How many requests of each caller do something at a time, such as change something; his others wait, in their
+    order. A change may wait half a minute for another one, and a large text may take a look as long, on a thread of
+    those that all callers need: who waits here has none.
     """
 
     def __init__(self, most: int = CHANGES):

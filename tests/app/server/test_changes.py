@@ -1,19 +1,23 @@
-"""Requests that change something hold up no answer and no look, however many a caller sends and how long they wait."""
+"""Requests hold up nobody else's, however many a caller sends and how long they wait: changes no looks either."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
+from threading import Event
+from types import MappingProxyType
+from typing import Any
 
 import httpx2
 import pytest
 from starlette.types import Message
 
 from app import Settings
-from app.server.limits import CHANGES, ChangesAtOnce, is_change
+from app.library.catalog.conversations import Conversations
+from app.server.limits import CHANGES, READS, RequestsAtOnce, is_change, is_read
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 from tests.app.server.serving import beside, serving
@@ -28,10 +32,13 @@ def service(sampled: Settings, tmp_path: Path) -> Service:
     return Service(beside(sampled, tmp_path))
 
 
-def sending(client: httpx2.Client, method: str, path: str, body: bytes) -> socket.socket:
+def sending(
+    client: httpx2.Client, method: str, path: str, body: bytes, headers: Mapping[str, str] = MappingProxyType({})
+) -> socket.socket:
     """It is sent, and nobody waits for what comes of it."""
     sock = socket.create_connection((client.base_url.host, client.base_url.port or 80))
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     sock.sendall(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
     return sock
 
@@ -64,6 +71,41 @@ def test_changes_that_wait_for_the_catalog_hold_up_nothing_else(service: Service
             wait_until(lambda: len(service.catalog.conversations.all()) == before + MANY, PATIENCE_S)
 
 
+def test_looks_that_take_long_hold_up_no_other_caller(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = [{"Authorization": f"Bearer {service.catalog.keys.create(name, ['read'])[1]}"} for name in ("a", "b")]
+    going_on, looks, page = Event(), list[str](), Conversations.page
+
+    def long(stored: Conversations, owner: str, *args: Any, **kwargs: Any) -> Any:
+        looks.append(owner)
+        assert going_on.wait(PATIENCE_S)
+        return page(stored, owner, *args, **kwargs)
+
+    with serving(service, heads[1]) as client, ExitStack() as sent:
+        assert client.get("/v1/models", headers=heads[0]).status_code == 200  # that key is known then
+        monkeypatch.setattr(Conversations, "page", long)
+        sent.callback(going_on.set)
+        for _ in range(MANY):
+            sent.enter_context(waits := sending(client, "GET", "/v1/conversations", b"", heads[0]))
+        wait_until(lambda: len(looks) >= READS, PATIENCE_S)
+        assert client.get("/v1/collections").status_code == 200
+        assert len(looks) == READS
+        going_on.set()
+        assert status(waits) == 200, "none is refused"
+    assert len(looks) == MANY
+
+
+def test_what_is_followed_takes_no_place_of_a_look() -> None:
+    reads = {
+        ("GET", "/v1/conversations"): True,
+        ("HEAD", "/v1/conversations/a/export"): True,
+        ("GET", "/v1/conversations/a/answer"): False,
+        ("GET", "/v1/jobs/a/events"): False,
+        ("GET", "/v1/jobs/a"): True,
+        ("POST", "/v1/conversations"): False,
+    }
+    assert {asked: is_read(dict(zip(("method", "path"), asked, strict=True))) for asked in reads} == reads
+
+
 def test_answers_and_looks_are_no_changes() -> None:
     changes = {
         ("POST", "/v1/conversations"): True,
@@ -89,7 +131,7 @@ def test_answers_and_looks_are_no_changes() -> None:
 class Waiters:
     """Requests of some caller, each of which runs until it is let go of."""
 
-    def __init__(self, changes: ChangesAtOnce):
+    def __init__(self, changes: RequestsAtOnce):
         self.changes = changes
         self.running = list[int]()
         self.received = dict[int, list[Message]]()
@@ -133,7 +175,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 def test_a_caller_changes_so_much_at_once_and_others_do_not_wait_for_him(runner: asyncio.Runner) -> None:
     async def run() -> None:
-        waiters = Waiters(changes := ChangesAtOnce(2))
+        waiters = Waiters(changes := RequestsAtOnce(2))
         async with AsyncExitStack() as stack:
             callers = {3: "bert", 1: "anna", 2: "anna", 4: "anna", 5: "anna", 6: "bert"}
             tasks = {
@@ -153,7 +195,7 @@ def test_a_caller_changes_so_much_at_once_and_others_do_not_wait_for_him(runner:
 @pytest.mark.parametrize("before", [[], [LAST]])
 def test_who_goes_away_waits_no_more(runner: asyncio.Runner, before: list[Message]) -> None:
     async def run() -> None:
-        waiters = Waiters(changes := ChangesAtOnce(1))
+        waiters = Waiters(changes := RequestsAtOnce(1))
         async with waiters.one(1, "anna") as first, waiters.one(2, "anna", *before, GONE) as gone:
             with pytest.raises(RefusedRequest, match="went away"):
                 await gone
@@ -169,7 +211,7 @@ def test_who_goes_away_waits_no_more(runner: asyncio.Runner, before: list[Messag
 
 def test_a_place_that_comes_as_its_client_is_cancelled_is_the_next_ones(runner: asyncio.Runner) -> None:
     async def run() -> None:
-        waiters = Waiters(changes := ChangesAtOnce(1))
+        waiters = Waiters(changes := RequestsAtOnce(1))
         async with waiters.one(1, "anna") as first, waiters.one(2, "anna") as second, waiters.one(3, "anna"):
             first.cancel()
             while len(changes._waiting["anna"]) == 2:
