@@ -56,6 +56,11 @@ class DerivedIndex(ABC):
     def live(self) -> int:
         """Chunks in it."""
 
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """What it takes in memory, about. It waits for no lock."""
+
     @abstractmethod
     def check_integrity(self) -> None:
         """Asserts what must hold inside."""
