@@ -21,6 +21,7 @@ import xxhash
 
 from app.library import Library
 from app.library.catalog.departures import Departure
+from app.library.catalog.tables import LARGEST_ID
 from app.library.identities import current_identity
 from app.library.kv import BROUGHT, EverybodysContexts, context_hashes, has_kv, may_have_kv
 from app.library.kv_removal import KvLoss, drop_departed, drop_prefixes, drop_within
@@ -99,9 +100,10 @@ class KvFollowing:
 
     def _read(self) -> Departure | None:
         try:
-            return Departure(**json.loads(self._file.read_bytes()))
-        except (OSError, ValueError, TypeError):
+            found = Departure(**json.loads(self._file.read_bytes()))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
+        return found if type(found.number) is int and 0 < found.number <= LARGEST_ID else None
 
     def _followed(self, last: Departure | None, loss: KvLoss) -> None:
         if last is None or loss.fault is not None:

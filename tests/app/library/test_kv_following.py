@@ -23,6 +23,7 @@ from app.models import Models
 from app.models.loading import TorchModel
 from ragcache.errors import StoreError
 from ragcache.store.disk import DiskTier
+from ragcache.store.remote.store import SharedStore
 from ragcache.types import VariantKey
 from tests.app.library.shelves import BOOKS, files, fill, make_settings, put
 from tests.app.library.test_removal import converse
@@ -182,8 +183,10 @@ def test_it_is_not_looked_for_twice(machines: Sequence[Machine]) -> None:
     assert other.follow() == 2
     brought = other.captured(*RYE)
     assert other.follow() == 0 and other.files.issuperset(brought)
-    other.file.write_text("torn")
-    assert other.follow() == 2, "nobody knows how far it was"
+    for torn in ("torn", "[]", '{"number": "1", "token_hash": "", "border": ""}'):
+        other.file.write_text(torn)
+        other.captured(*RYE)
+        assert other.follow() == 2, "nobody knows how far it was"
 
 
 def test_a_machine_that_missed_a_part_of_the_log_keeps_what_the_catalog_has(
@@ -253,3 +256,23 @@ def test_a_collection_takes_conversations_on_all_machines(machines: Sequence[Mac
     remove_collection(one.library, one.models, collection)
     other.follow()
     assert not kept & other.files
+
+
+def test_what_it_put_into_the_bucket_since_goes_from_there(
+    machines: Sequence[Machine], tiny_folder: Path, tmp_path: Path, parts: TorchModel
+) -> None:
+    """Whoever deleted the text could not know of it."""
+    one, _ = machines
+    collection = fill(one.library, one.models)
+    settings = make_settings(
+        tiny_folder, tmp_path / "third", database_url=one.library.settings.database_url, remote=f"file://{tmp_path}/b"
+    )
+    with Models(settings, parts) as models, open_catalog(settings) as catalog:
+        third = Machine(Library(settings, catalog, models), models)
+        one.remove(collection, "/books/rye.txt")
+        third.captured(*RYE)
+        third.captured(*LAMPS)
+        assert isinstance(models.store, SharedStore) and models.store.settle(60)
+        assert len([*(tmp_path / "b").rglob("*.kv")]) == 6, "the System segment's too"
+        assert third.follow() == 2 and models.store.settle(60)
+        assert len([*(tmp_path / "b").rglob("*.kv")]) == 4
