@@ -132,6 +132,7 @@ class Settings(BaseSettings):
     ram_bytes: Bytes = RAM_BYTES
     disk_bytes: Bytes = 32 * 1024**3
     kv: KvMode = "auto"
+    index_bytes: Bytes = GIB
     remote: str = ""
     remote_bytes: Bytes | None = None
     codec: Name = CODEC

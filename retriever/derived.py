@@ -39,6 +39,7 @@ class DerivedIndex(ABC):
         self._generations = generations
         self._position: Position | None = None  # None until it has been opened
         self._saved: Position | None = None  # of the file that this object read or wrote last
+        self._at_rest = False  # whether it was held against its source since that moved last
         self._unsaved = 0  # changes that the file lacks, and chunks of it that have another structure now
         self._tried = 0  # of them, when a save failed or was another's turn
         self._distrusted = False  # the file on disk must not stand, whatever it says of itself
@@ -56,6 +57,11 @@ class DerivedIndex(ABC):
     def live(self) -> int:
         """Chunks in it."""
 
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """What it takes in memory, about. It waits for no lock."""
+
     @abstractmethod
     def check_integrity(self) -> None:
         """Asserts what must hold inside."""
@@ -63,14 +69,14 @@ class DerivedIndex(ABC):
     def catch_up(self, source: Source, target: Position | None = None) -> None:
         """Follow the source to where it stands, or at least to `target` where that was just asked for."""
         with self._lock:
-            position = self._position
+            position = self._position if self._at_rest else None
         if position is not None and position == (target or source.position()):
             return  # without the turn, which a save may have
         with self._turn:
             with self._lock:
                 if self._position is None:
                     self._open(source)
-                if self._position != (target or source.position()):
+                if not self._at_rest or self._position != (target or source.position()):
                     self._follow(source)
             self._save_when_due()
 
@@ -183,15 +189,18 @@ class DerivedIndex(ABC):
 
     def _start_over(self) -> None:
         self._clear()
-        self._position, self._saved, self._distrusted = Position(), None, True
+        self._position, self._saved, self._distrusted, self._at_rest = Position(), None, True, False
         self._over = None if self._generations is None else self._generations.mark()
         self._unsaved = self._tried = 0
 
     def _follow(self, source: Source) -> None:
-        """Until the source has not moved meanwhile: half of a change would show an old chunk beside its new one."""
-        if self._advance(source) and self.live != self.position.live:
+        """Until the source has not moved meanwhile: half of a change would show an old chunk beside its new one. What
+        was missed of a log that was shortened shows by the number of chunks.
+        """
+        self._at_rest = self._advance(source)
+        if self._at_rest and self.live != self.position.live:
             self._restart(f"it held {self.live} chunks where its source has {self.position.live}")
-            self._advance(source)
+            self._at_rest = self._advance(source)
         if self._unsaved:
             self._unsaved += self._settle()
 

@@ -36,6 +36,11 @@ class KeywordIndex(DerivedIndex):
     def live(self) -> int:
         return sum(segment.live for segment in self._segments)
 
+    @property
+    def nbytes(self) -> int:
+        """Also of what the system may forget, as it reads it again from the file."""
+        return sum(array.nbytes for segment in [*self._segments] for array in segment.arrays().values())
+
     def search(self, text: str, k: int, allowed: IntArray | None = None) -> tuple[IntArray, FloatArray]:
         """Ids and scores of at most k chunks that hold a word of the text, best first; of the allowed ids if given."""
         if k < 1:

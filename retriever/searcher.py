@@ -121,15 +121,22 @@ class Searcher:
             if self.vectors.position == self.keywords.position:
                 return
 
+    @property
+    def nbytes(self) -> int:
+        """What both indexes take in memory, about."""
+        return self.vectors.nbytes + self.keywords.nbytes
+
     def save(self) -> None:
         """So that the next program need not catch up. Raises RetrieverError."""
         self.vectors.save()
         self.keywords.save()
 
-    def save_if_due(self) -> None:
-        """After an ingest: the same, unless the next program catches up in no time. Raises RetrieverError."""
-        self.vectors.save_if_due()
-        self.keywords.save_if_due()
+    def save_if_due(self) -> bool:
+        """At the end of changes: the same, unless the next program catches up in no time; whether a file was written.
+        Raises RetrieverError.
+        """
+        written = [index.save_if_due() for index in (self.vectors, self.keywords)]
+        return any(written)
 
     def rebuild(self) -> None:
         """Both indexes anew from the source."""

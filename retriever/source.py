@@ -30,8 +30,8 @@ class Source(ABC):
     """Chunks that come and go; an index that follows them is derived and can always be made again.
 
     Ids are positive, ascend in the order in which chunks become visible, and are never given again: an id stands for
-    the same text and vector for ever. Numbers in the log of retirements ascend too, from 1, and it is never shortened.
-    Vectors have length 1.
+    the same text and vector for ever. Numbers in the log of retirements ascend too, from 1. Its oldest may go: who is
+    so far behind has chunks that are gone, so more than there are, and is made again. Vectors have length 1.
 
     Several threads may call, and the chunks may change between two calls, and between two batches of one.
     """

@@ -48,6 +48,10 @@ class VectorIndex(DerivedIndex):
         return len(self._structure.ids)
 
     @property
+    def nbytes(self) -> int:
+        return self._structure.nbytes
+
+    @property
     def structure(self) -> str:
         """Its name: flat, hnsw or ivf."""
         return self._structure.name

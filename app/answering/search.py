@@ -64,20 +64,21 @@ class CollectionSearch:
             raise Conflict(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
 
     def run(self, collection: Collection, query: str, asked: Asked) -> Searched:
-        searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)
+        limits = Limits.of(asked, self.settings)
         if limits.tokens:
             limits = replace(limits, joins=self.models.template.joins)
         options = search_options(self.settings, collection, asked.mmr, asked.retrieval)
         seconds = dict[str, float]()
         live = cache(lambda: self.library.catalog.source(collection).position().live)
-        # A cross-encoder takes long: it goes deeper once, whatever it finds there.
-        for depth in islice(limits.depths(live), None if searcher.reranker is None else 2):
-            found = searcher.search(query, depth, where=asked.where, options=options, seconds=seconds)
-            hits = {hit.id: hit.score for hit in found}
-            selection = select(self._rows(list(hits), limits.expected), limits)
-            cut = not selection.ended and depth == len(hits) < live()
-            if not cut:
-                break
+        with self.library.searching(collection) as searcher:
+            # A cross-encoder takes long: it goes deeper once, whatever it finds there.
+            for depth in islice(limits.depths(live), None if searcher.reranker is None else 2):
+                found = searcher.search(query, depth, where=asked.where, options=options, seconds=seconds)
+                hits = {hit.id: hit.score for hit in found}
+                selection = select(self._rows(list(hits), limits.expected), limits)
+                cut = not selection.ended and depth == len(hits) < live()
+                if not cut:
+                    break
         if not selection.chosen:
             self._check_filled(collection)  # it may have been emptied since it was last asked
             if asked.where and not len(self.library.catalog.source(collection).live_ids(asked.where)):

@@ -32,6 +32,7 @@ from app.library.kv import (
     families_of,
     has_kv,
 )
+from app.library.kv_following import KvFollowing
 from app.library.kv_removal import drop_kv, drop_prefixes
 from app.models import Models
 from app.settings import Settings
@@ -262,6 +263,8 @@ def _finish_removals(library: Library, models: Models) -> None:
         with loss.noting(abandoned):
             drop_prefixes(models)
     orphans.forget(abandoned - loss.kept)
+    with loss.noting(()):
+        KvFollowing(library, models).follow()
     try:
         library.sweep_indexes()
         forget_all(library)

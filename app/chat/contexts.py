@@ -194,7 +194,7 @@ class Contexts:
         except StoreError as error:
             log.warning("what was pinned for a context cache that was not made stays: %s", error)
             with suppress(NotFound):
-                self._rows.delete(made.id, None, () if made.border else chunks)
+                self._rows.delete(made.id, None, chunks)
 
     def _drop(self, cache: ContextCache, made: set[str] | None = None, pins: Sequence[VariantKey] = ()) -> None:
         """Pins first, which name it: behind its row nobody could take them away. Then SQL: from then on nobody finds
@@ -208,7 +208,7 @@ class Contexts:
             if cache.pinned and may_have_kv(self._settings):
                 self._unpin(cache, own, pins)
             with nullcontext() if made is None else suppress(NotFound):
-                self._rows.delete(cache.id, None, () if cache.border else own)
+                self._rows.delete(cache.id, None, own)
             others = self._rows.chunks_within(cache.border).values()  # now: another process may have ended one at once
             gone = own - _hashes(chunk for chunks in others for chunk in chunks)
             if not cache.border:

@@ -122,6 +122,7 @@ class Ingest:
             except CollectionBusy as error:
                 raise CollectionBusy(f"{error}, or wait for it with --wait") from error
             self._library.check_embedder(self._collection)
+            stack.enter_context(self._library.index_memory.keeping(self._collection.uid))
             yield self._collection
 
     @contextmanager

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -29,6 +30,7 @@ from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.folder_claim import claim
 from app.library.indexes import forget_all
+from app.library.kv_following import KvFollowing
 from app.library.originals import Originals
 from app.loaders import format_of, unknown
 from app.loaders.base import sendable_bytes
@@ -62,6 +64,7 @@ class IngestQueue:
         self._jobs = library.catalog.jobs
         self.spool = Spool(library.settings.data_dir)
         self.originals = Originals(library)
+        self._following = KvFollowing(library, models)
         self._coming = ComingFiles(self._jobs)
         self._changed = threading.Condition()
         self._closing = False
@@ -173,6 +176,15 @@ class IngestQueue:
         except FAULTS as error:
             log.error("sweeping the uploads: %s", error, exc_info=not isinstance(error, RagcacheError))
 
+    def _forget(self) -> None:
+        """What was deleted, here or on another machine, goes from the KV and the index files of this one."""
+        self._forgot = monotonic()
+        for act in (self._following.follow, partial(forget_all, self._library)):
+            try:
+                act(lambda: self._closing)
+            except FAULTS as error:
+                log.error("forgetting what was deleted: %s", error, exc_info=not isinstance(error, RagcacheError))
+
     def _files(self) -> set[str]:
         """Of jobs that run or can be tried again."""
         jobs = self._jobs.all(owner=None)
@@ -191,8 +203,7 @@ class IngestQueue:
                 if monotonic() - self._swept >= SWEEP_S:
                     self._sweep()
                 if monotonic() - self._forgot >= SWEEP_S:  # also behind a start, which does not wait for it
-                    self._forgot = monotonic()
-                    forget_all(self._library, lambda: self._closing)
+                    self._forget()
                 self._busy = {one: until for one, until in self._busy.items() if until > monotonic()}
                 job = self._jobs.claim(self.spool.process, LEASE_S, self.spool.place, self._busy.keys())
                 if job is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,9 @@ from app.errors import CatalogError, MaintenanceError
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.library.folder_claim import is_own
+from app.library.index_memory import IndexMemory
 from app.settings import Settings
+from ragcache.errors import RagcacheError
 from splitter import SplitterError, is_import_path, parse_spec
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ LLAMA_INDEX = "llama_index."  # its modules are trusted
 INDEXES = "index"  # the folder of indexes
 LOG = "reembedding-"  # the beginning of the name of a file in one of them
 UID = re.compile("[0-9a-f]{32}")  # of a collection
+log = logging.getLogger(__name__)
 
 
 class Library:
@@ -42,8 +45,7 @@ class Library:
         self.settings = settings
         self.catalog = catalog
         self._models = models
-        self._lock = threading.Lock()  # of the searchers
-        self._searchers: dict[str, Searcher] = {}  # by uid of the collection
+        self.index_memory = IndexMemory(settings.index_bytes, self._save_leaving)
         self._named = {settings.splitter}  # splitters that the operator has asked for
 
     def collection(self, name: str | None = None) -> Collection:
@@ -99,21 +101,39 @@ class Library:
             )
 
     def searcher(self, collection: Collection) -> Searcher:
-        """Its indexes, which follow the catalog by themselves."""
-        from app.library.searchers import open_searcher
+        """Its indexes, which follow the catalog by themselves. They may be let go for others while the caller has them:
+        then they are his alone.
+        """
+        with self.searching(collection) as searcher:
+            return searcher
 
-        with self._lock:
-            if collection.uid not in self._searchers:
-                there = {known.uid for known in self.catalog.collections.all()}  # others were removed
-                self._searchers = {uid: held for uid, held in self._searchers.items() if uid in there}
-                folder = self.index_folder(collection)
-                self._searchers[collection.uid] = open_searcher(self.catalog, self._models, collection, folder)
-            return self._searchers[collection.uid]
+    @contextmanager
+    def searching(self, collection: Collection) -> Iterator[Searcher]:
+        """The same, in memory until the end of the block at least."""
+
+        def opens() -> tuple[Searcher, int]:
+            from app.library.searchers import open_searcher
+
+            folder = self.index_folder(collection)
+            return open_searcher(self.catalog, self._models, collection, folder), _file_bytes(folder)
+
+        with self.index_memory.searching(collection.uid, opens, self._uids) as searcher:
+            yield searcher
+
+    def _uids(self) -> set[str]:
+        return {one.uid for one in self.catalog.collections.all()}
+
+    def _save_leaving(self, uid: str, searcher: Searcher) -> None:
+        """What its files lack would be made again at each opening. Of a collection that is gone none come back."""
+        try:
+            if uid in self._uids() and searcher.save_if_due() and uid not in self._uids():
+                remove_index(index_folder(self.settings, uid))
+        except RagcacheError as error:
+            log.warning("indexes that were let go were not saved: %s", error)
 
     def opened_indexes(self, collection: Collection) -> tuple[DerivedIndex, ...]:
         """Those that this process has in memory, if it does."""
-        with self._lock:
-            searcher = self._searchers.get(collection.uid)
+        searcher = self.index_memory.peek(collection.uid)
         return () if searcher is None else (searcher.vectors, searcher.keywords)
 
     def index_folder(self, collection: Collection) -> Path:
@@ -132,7 +152,7 @@ class Library:
         try:
             with is_own(self.settings) as own:
                 # Behind the look at the folders: who makes one has its collection in the catalog by then.
-                known = {one.uid for one in self.catalog.collections.all()}
+                known = self._uids()
                 for folder in (one for one in there if own and one.name not in known and not self._is_anothers(one)):
                     try:
                         remove_index(folder)
@@ -168,6 +188,13 @@ class Library:
             if made is None:
                 raise
             return made
+
+
+def _file_bytes(folder: Path) -> int:
+    """About as much as an index in memory; 0 where that cannot be told."""
+    with suppress(OSError):
+        return sum(path.stat().st_size for path in folder.iterdir())
+    return 0
 
 
 def remove_index(folder: Path) -> None:

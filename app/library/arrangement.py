@@ -110,9 +110,9 @@ class CollectionArrangement(Arrangement):
         self._order = library.catalog.order
 
     def likely(self, directions: Vectors, longest: int) -> list[Likely]:
-        searcher = self._library.searcher(self._collection)
-        searcher.catch_up()
-        found = zip(*searcher.vectors.search(directions, NEAREST + min(longest, OWN)), strict=True)
+        with self._library.searching(self._collection) as searcher:
+            searcher.catch_up()
+            found = zip(*searcher.vectors.search(directions, NEAREST + min(longest, OWN)), strict=True)
         return [
             [(int(one), float(score)) for one, score in zip(ids, scores, strict=True) if one >= 0]
             for ids, scores in found

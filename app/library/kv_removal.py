@@ -13,7 +13,7 @@ from app.library.catalog.records import Collection
 from app.library.identities import Identity, known_identities
 from app.library.kv import AROUND, BROUGHT, EverybodysContexts, border_around, may_have_kv
 from app.models import Models
-from ragcache.address import group_of, is_within
+from ragcache.address import group_of, is_within, lead_address
 from ragcache.errors import BucketUntold, RagcacheError, StoreError
 from ragcache.store.base import KVStore
 from ragcache.types import VariantKey
@@ -139,6 +139,32 @@ def _parts(store: KVStore, key: VariantKey) -> set[str]:
     except RagcacheError:
         return set()
     return {*key.context, *lineage.seen} if lineage.complete else set()
+
+
+def drop_departed(models: Models, hashes: Iterable[str], shared: EverybodysContexts) -> int:
+    """Delete what is here of chunks that nobody has any more, and what was computed over them -> how many variants. Who
+    deleted the chunks has told the bucket: it loses what is here alone. Raises StoreError when all was tried.
+    """
+    gone = 0
+    for chunks, stay in _going(models, hashes, shared):
+        store = models.store
+        store.end_era()
+        own = (lead_address("", "", chunk, border) for chunk in chunks for border in ("", group_of(AROUND)))
+        there = {key for one in own for key in store.everywhere(one)}.union(store.seeing(chunks))
+        gone += len(store.delete_each(key for key in there if not is_within(key.border, stay)))
+    return gone
+
+
+def drop_within(models: Models, hashes: Iterable[str], border: str) -> int:
+    """The same of what was within a border that is no collection's."""
+    chunks = set(hashes)
+    if not chunks or not may_have_kv(models.settings):
+        return 0
+    store = models.store
+    store.end_era()
+    own = (key for chunk in chunks for key in store.everywhere(lead_address("", "", chunk, border)))
+    seen = (key for key in store.seeing(chunks) if key.border == border)
+    return len(store.delete_each({*own, *seen}))
 
 
 def lose_traces(

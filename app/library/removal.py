@@ -79,7 +79,8 @@ def _with_kv(
     if whole:
         with loss.noting(orphans):
             drop_prefixes(models)
-    ours.settle(collection, (set.union(*ours.of(collection)) if whole else orphans) - loss.kept)
+    done = (set.union(*ours.of(collection)) if whole else orphans) - loss.kept
+    ours.settle(collection, done, ended=whole)
     if loss.fault is not None:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {loss.fault}; then run `ragcache cache prune`"

@@ -138,16 +138,17 @@ def _scores(
     questions: Sequence[TuningQuestion],
 ) -> Scores:
     """Without a cross-encoder: it would hide what it is given."""
-    searcher = replace(library.searcher(tuned.collection), reranker=None)
     scores = np.zeros((len(tried), len(questions), 2))
-    for at, one in enumerate(questions):
-        vector = models.embedder.embed_query(one.question)
-        for place, (share, fusion) in enumerate(tried):
-            options = SearchOptions(vector_share=share, fusion=fusion)
-            hits = searcher.search(one.question, max(DEPTH, tuned.top_k), options=options, vector=vector)
-            first = next((rank for rank, hit in enumerate(hits, start=1) if hit.id in one.chunks), None)
-            if first is not None:
-                scores[place, at] = first <= tuned.top_k, 1 / first
+    with library.searching(tuned.collection) as opened:
+        searcher = replace(opened, reranker=None)
+        for at, one in enumerate(questions):
+            vector = models.embedder.embed_query(one.question)
+            for place, (share, fusion) in enumerate(tried):
+                options = SearchOptions(vector_share=share, fusion=fusion)
+                hits = searcher.search(one.question, max(DEPTH, tuned.top_k), options=options, vector=vector)
+                first = next((rank for rank, hit in enumerate(hits, start=1) if hit.id in one.chunks), None)
+                if first is not None:
+                    scores[place, at] = first <= tuned.top_k, 1 / first
     return scores
 
 

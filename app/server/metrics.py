@@ -86,6 +86,12 @@ class _States(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("ragcache_queue_length", "Requests that wait for their turn.", self._turns.waiting)
         yield GaugeMetricFamily("ragcache_running_answers", "Answers that are made.", self._turns.running)
+        indexes = self._pipeline.library.index_memory.usage
+        yield GaugeMetricFamily(
+            "ragcache_index_collections", "Collections with indexes in memory.", indexes.collections
+        )
+        yield GaugeMetricFamily("ragcache_index_bytes", "Memory that these take, about.", indexes.nbytes)
+        yield CounterMetricFamily("ragcache_index_left", "Indexes that were let go for others.", indexes.left)
         for read in (self._tiers, self._jobs, self._quality, self._plans):
             try:
                 yield from read()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import median
@@ -68,13 +69,11 @@ class TimedLibrary(Library):
         super().__init__(settings, catalog, models)
         self.watch = Watch()
 
-    def searcher(self, collection: Collection) -> Searcher:
-        opened = super().searcher(collection)
-        if isinstance(opened, TimedSearcher):
-            return opened
-        parts = {field.name: getattr(opened, field.name) for field in fields(Searcher)}
-        timed = TimedSearcher(**parts | {"embed": self._embed}, watch=self.watch)
-        return self._searchers.setdefault(collection.uid + " timed", timed)
+    @contextmanager
+    def searching(self, collection: Collection) -> Iterator[Searcher]:
+        with super().searching(collection) as opened:
+            parts = {field.name: getattr(opened, field.name) for field in fields(Searcher)}
+            yield TimedSearcher(**parts | {"embed": self._embed}, watch=self.watch)
 
     def _embed(self, question: str) -> Vectors:
         started = perf_counter()

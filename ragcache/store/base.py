@@ -180,12 +180,12 @@ class KVStore(Resizable):
         every = self.everywhere(replace(key, border=group or border)) if elsewhere else ()
         gone = 0
         try:
-            gone = len(self._delete_each(every))
+            gone = len(self.delete_each(every))
         finally:  # its own System's also by their family, which is told too where a header could not be read
             gone += self.drop_families({key.family: ()})
         return gone
 
-    def _delete_each(self, keys: Iterable[VariantKey]) -> list[VariantKey]:
+    def delete_each(self, keys: Iterable[VariantKey]) -> list[VariantKey]:
         """What went. Raises StoreError when it has tried all: one that cannot be deleted keeps no other."""
         gone, failed = list[VariantKey](), list[StoreError]()
         for key in keys:
@@ -201,7 +201,7 @@ class KVStore(Resizable):
     def drop_families(self, families: Mapping[str, Collection[str]]) -> int:
         """Delete every variant of these, wherever it is, but those of the digests that stay -> how many, here."""
         found = ((info.key, stay) for one, stay in families.items() for info in self.variants(one))
-        return len(self._delete_each(key for key, stay in found if key.digest not in stay))
+        return len(self.delete_each(key for key, stay in found if key.digest not in stay))
 
     @abstractmethod
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
@@ -214,7 +214,7 @@ class KVStore(Resizable):
         borders and groups that `stay` does not.
         """
         self.end_era()
-        return self._delete_each(key for key in self.seeing(chunks) if not is_within(key.border, stay))
+        return self.delete_each(key for key in self.seeing(chunks) if not is_within(key.border, stay))
 
     def drop_prefixes(self) -> None:
         """Delete all exact prefixes, of whatever engine."""

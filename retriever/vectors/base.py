@@ -16,6 +16,8 @@ from retriever import IntArray, RetrieverError, Vectors
 
 MISSING = -1  # the id where there is no further hit
 EXACT_UP_TO = 4096  # allowed ids: comparing with each of them is quicker than any structure
+FLOAT, ID = 4, 8  # bytes
+ENTRY = 48  # bytes of a hash table of FAISS that finds the place of an id
 _SPARSE = 64  # a bitmap of at most so many bits per chunk
 Found = tuple[IntArray, Vectors]  # ids and scores, [queries, k]; MISSING and -inf where there are no more
 
@@ -64,6 +66,11 @@ class Structure(ABC):
 
         It may miss one that lies far from where it looks, but it finds k where k are allowed and there.
         """
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """In memory, about."""
 
     @property
     def index(self) -> Any:
@@ -187,6 +194,10 @@ class Flat(Removable):
 
     def __init__(self, index: Any) -> None:
         super().__init__(index, np.sort(load_faiss().vector_to_array(index.id_map)))
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._ids) * (self.dimension * FLOAT + 2 * ID + ENTRY)
 
     def search(self, queries: Vectors, k: int, allowed: IntArray | None) -> Found:
         if allowed is None:

@@ -11,9 +11,23 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from retriever import IntArray, Vectors
-from retriever.vectors.base import EXACT_UP_TO, MISSING, Found, Structure, found, known, load_faiss, selector, short
+from retriever.vectors.base import (
+    ENTRY,
+    EXACT_UP_TO,
+    FLOAT,
+    ID,
+    MISSING,
+    Found,
+    Structure,
+    found,
+    known,
+    load_faiss,
+    selector,
+    short,
+)
 
 NEIGHBOURS = 16
+LINK = 4  # bytes
 BUILD_BREADTH = 64
 SEARCH_BREADTH = 128
 MOST_BREADTH = 2048  # of a search that has to pass over many that are dead or not allowed
@@ -41,6 +55,11 @@ class Hnsw(Structure):
     @property
     def ids(self) -> IntArray:
         return self._ids
+
+    @property
+    def nbytes(self) -> int:
+        links = 2 * NEIGHBOURS * LINK + 2 * ID  # and where they stand
+        return len(self._places) * (self.dimension * FLOAT + links + 3 * ID + ENTRY)
 
     def add(self, ids: IntArray, vectors: Vectors) -> None:
         super().add(ids, vectors)

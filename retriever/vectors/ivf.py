@@ -10,7 +10,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from retriever import IntArray, Vectors
-from retriever.vectors.base import EXACT_UP_TO, Found, Removable, found, known, load_faiss, selector, short
+from retriever.vectors.base import (
+    ENTRY,
+    EXACT_UP_TO,
+    FLOAT,
+    ID,
+    Found,
+    Removable,
+    found,
+    known,
+    load_faiss,
+    selector,
+    short,
+)
 
 LISTS_PER_ROOT = 4  # lists for each of the square root of the vectors
 LEAST_PER_LIST = 8  # vectors, where they are few
@@ -20,6 +32,7 @@ LEAST_PART = 32  # one of so many lists is read at least
 LEAST_VECTORS = 32768  # and lists of so many vectors: that takes a millisecond or two
 GROWTH = 4  # built anew when it holds so many times the vectors it was trained for
 SEED = 1234
+HALF = 2  # bytes
 
 
 class Ivf(Removable):
@@ -44,6 +57,12 @@ class Ivf(Removable):
 
     def __init__(self, index: Any) -> None:
         super().__init__(index, _stored_ids(index))
+
+    @property
+    def nbytes(self) -> int:
+        return (
+            len(self._ids) * (self.dimension * HALF + 2 * ID + ENTRY) + int(self._index.nlist) * self.dimension * FLOAT
+        )
 
     def outgrown(self) -> bool:
         lists = int(self._index.nlist)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "9999"
-down_revision = "0012"
+down_revision = "0013"
 branch_labels = depends_on = None
 
 

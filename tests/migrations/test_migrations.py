@@ -184,7 +184,7 @@ def test_a_new_schema_keeps_the_data_and_a_copy_of_the_old_file(database: Databa
     assert backup is not None
     assert backups(database) == [backup]
     with closing(sqlite3.connect(backup)) as copy:
-        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0012",)]
+        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0013",)]
         assert copy.execute("SELECT uid FROM collections").fetchall() == [(collection.uid,)]
 
 
@@ -225,6 +225,7 @@ def filled(database: Database) -> Catalog:
     talk = catalog.conversations.create(collection, "a talk")
     catalog.conversations.add(talk.id, [NewMessage("user", "Who?")])
     catalog.runs.start(collection)
+    catalog.orphans.settle(collection, [*catalog.orphans.left()][:1])
     catalog.keys.create("a key", ["read"])
     catalog.jobs.create(collection, {"files": ["a.pdf"]})
     catalog.context_caches.create("", border="", model="f", chunks=[[1, 2]], nbytes=8)
@@ -258,7 +259,7 @@ def test_a_table_that_is_made_anew_loses_nothing(database: Database, remade: Pat
     catalog.check_integrity()
     catalog.collections.delete(collection)
     left = {name for name, kept in rows(database).items() if kept}
-    assert left == {"keys", "context_caches", "orphans"}, "foreign keys are on again, for each connection"
+    assert left == {"keys", "context_caches", "departures", "orphans"}, "foreign keys are on again, for each connection"
 
 
 def test_a_script_that_loses_rows_is_taken_back(tmp_path: Path, careless: Path) -> None:

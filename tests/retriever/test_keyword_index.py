@@ -10,7 +10,7 @@ from retriever.bm25 import hashed
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
 from retriever.words import terms
-from tests.retriever.chunks import slow_bm25, unit
+from tests.retriever.chunks import slow_bm25, source_of, unit
 
 HOSTILE = [
     '"quoted" AND NOT (NEAR ant*)',
@@ -124,3 +124,15 @@ def test_frequent_words_beside_rare_ones(k: int) -> None:
         assert scores.tolist() == pytest.approx([score for _, score in every][:k])
         ids, _ = index.search(question, k, np.arange(1, 1500, 7))
         assert ids.tolist() == [number for number, _ in every if number % 7 == 1][:k]
+
+
+def test_its_bytes_are_those_of_its_file(tmp_path: Path) -> None:
+    source = source_of(500)
+    index = KeywordIndex(tmp_path)
+    index.catch_up(source)
+    assert index.save()
+    (file,) = tmp_path.glob("*.bm25")
+    assert index.nbytes == pytest.approx(file.stat().st_size, rel=0.02) and index.nbytes > 0
+    again = KeywordIndex(tmp_path)
+    again.catch_up(source)
+    assert again.nbytes == index.nbytes

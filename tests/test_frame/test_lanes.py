@@ -64,7 +64,7 @@ def test_a_lane_has_what_belongs_to_it() -> None:
 def test_who_asks_for_postgres_by_a_parameter_marks_it() -> None:
     """The fixture's name says so for all others (tests/conftest.py)."""
     asking = [path for path in TESTS if re.search(r"getfixturevalue\(\"postgres_", path.read_text())]
-    assert len(asking) == 2
+    assert len(asking) == 3
     assert [named(path) for path in asking if "marks=pytest.mark.postgres" not in path.read_text()] == []
 
 

@@ -11,6 +11,7 @@
 | `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `get`, `find`, `all`, `listed`, `layout` |
 | `chunks` | `found` (by ids, with documents), `of_document`, `hashes`, `layout`, `retokenize` |
 | `orphans` | texts that nobody has any more, and whose KV is still to go: `of`, `unused`, `settle`, `forget` |
+| `departures` | a log of these, by which each machine deletes the KV that it has: `behind`, `after`, `newest` |
 | `sentences` | the vectors of the chunks' sentences: `lacking`, `add`, `add_rest`, `unfinished`, `begun` |
 | `order` | where documents stand, and what they are computed behind: `standing`, `places`, `neighbours`, `set`, … |
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |
@@ -56,6 +57,7 @@ from app.library.catalog.collections import Collections, IngestRuns
 from app.library.catalog.context_caches import ContextCaches
 from app.library.catalog.conversations import Conversations
 from app.library.catalog.database import BESIDE, Database, database_url, refuse_network
+from app.library.catalog.departures import Departures
 from app.library.catalog.documents import Documents
 from app.library.catalog.failures import catalog_failures
 from app.library.catalog.jobs import Jobs
@@ -89,6 +91,7 @@ class Catalog:
         self.chunks = Chunks(database)
         self.sentences = Sentences(database)
         self.orphans = Orphans(database)
+        self.departures = Departures(database)
         self.order = Order(database)
         self.conversations = Conversations(database)
         self.runs = IngestRuns(database)

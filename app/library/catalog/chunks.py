@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
 _ROWS = 4096
+LEAST_LOG, LOG_PART = 4096, 2  # retirements that are kept at least, and for each chunk that is there
 _CONDITIONS = 200  # of one statement: an expression of SQLite is 1,000 deep at most
 _FOUND = (
     select(*_CHUNK, *_DOCUMENT, STANDINGS.c.place)
@@ -89,6 +90,21 @@ def retire(connection: Connection, collection_id: int, document_ids: Sequence[in
         changed = {"live": COLLECTIONS.c.live - count, "retired": last.scalar_subquery()}
         connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(changed))
     return count, hashes
+
+
+def shorten(connection: Connection, collection_id: int) -> None:
+    """The log of what is gone, where to follow all of it takes longer than an index anew: who lacks what goes here sees
+    that he has more chunks than there are, and makes that. Its newest row stays.
+    """
+    of, own = RETIREMENTS.c.number, RETIREMENTS.c.collection_id == collection_id
+    columns = COLLECTIONS.c.retired, COLLECTIONS.c.live
+    retired, live = connection.execute(select(*columns).where(COLLECTIONS.c.id == collection_id)).one()
+    kept = max(LEAST_LOG, live * LOG_PART)
+    if retired - (connection.scalar(select(func.min(of)).where(own)) or retired) < kept * 3 // 2:
+        return  # as it nearly always is; numbers count over all collections, so it may be shorter still
+    last = connection.scalar(select(of).where(own).order_by(of.desc()).offset(kept).limit(1))
+    if last is not None:
+        connection.execute(delete(RETIREMENTS).where(own, of <= last))
 
 
 def rows_of(collection: Collection, chunks: Sequence[ChunkRecord]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, select, update
 
 from app.errors import CatalogError, Conflict, NotFound, OtherEmbedder, can_be_shown
-from app.library.catalog.chunks import lock, pack
+from app.library.catalog.chunks import lock, pack, shorten
 from app.library.catalog.database import DatabasePart, batches
 from app.library.catalog.orphans import claimed, orphaned
 from app.library.catalog.records import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from retriever import IntArray
 
 _COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
+MOST_RUNS = 100  # of a collection
 LONGEST_NAME = 200
 LONGEST_SPLITTER = 64
 WHOLE_SPLITTER = "splitter"  # its key among its settings
@@ -260,14 +261,20 @@ def _change(connection: Connection, collection_id: int, values: Mapping[str, Any
 class IngestRuns(DatabasePart):
     def start(self, collection: Collection) -> int:
         """The id of a new run of this process. Call it inside `Catalog.alone`: whoever holds that lock knows that all
-        others, on whatever machine, run no more; those that are still called running were killed, and are marked so."""
+        others, on whatever machine, run no more; those that are still called running were killed, and are marked so.
+        Of before, MOST_RUNS are kept, and of what has gone as much as indexes have a use for.
+        """
         own = INGEST_RUNS.c.collection_id == collection.id
         values = {"collection_id": collection.id, "state": "running", "pid": os.getpid(), "counts": {}}
         with self._database.writing() as connection:
             cut_off = update(INGEST_RUNS).where(own, INGEST_RUNS.c.state == "running")
             connection.execute(cut_off.values(state="interrupted"))
-            made = connection.execute(insert(INGEST_RUNS).values(**values).returning(INGEST_RUNS.c.id))
-            return int(made.scalar_one())
+            made = connection.execute(insert(INGEST_RUNS).values(**values).returning(INGEST_RUNS.c.id)).scalar_one()
+            newest = select(INGEST_RUNS.c.id).where(own).order_by(INGEST_RUNS.c.id.desc())
+            if (old := connection.scalar(newest.offset(MOST_RUNS).limit(1))) is not None:
+                connection.execute(delete(INGEST_RUNS).where(own, INGEST_RUNS.c.id <= old))
+            shorten(connection, collection.id)
+            return int(made)
 
     def finish(self, run_id: int, state: RunState, counts: Mapping[str, int]) -> None:
         values = {"state": state, "counts": dict(counts), "finished": now()}

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, true, u
 
 from app.errors import NotFound
 from app.library.catalog.database import Database, DatabasePart, batches
+from app.library.catalog.departures import depart
 from app.library.catalog.last_uses import LastUses
 from app.library.catalog.orphans import left_by_cache
 from app.library.catalog.serving_records import ContextCache
@@ -98,12 +99,18 @@ class ContextCaches(DatabasePart):
         return self.get(cache_id, owner)
 
     def delete(self, cache_id: str, owner: str | None, left: Iterable[str] = ()) -> None:
-        """Also one that has expired. `left`: token hashes that are written down until `Orphans.settle_cache`."""
+        """Also one that has expired. `left`: its token hashes. Those of everybody's are written down until
+        `Orphans.settle_cache`, the others told to other machines at once.
+        """
         own = and_(CONTEXT_CACHES.c.id == cache_id, _of(owner))
         with self._database.writing() as connection:
-            if not connection.execute(delete(CONTEXT_CACHES).where(own)).rowcount:
+            border = connection.scalar(delete(CONTEXT_CACHES).where(own).returning(CONTEXT_CACHES.c.border))
+            if border is None:
                 raise _missing(cache_id)
-            left_by_cache(connection, cache_id, left)
+            if border:
+                depart(connection, left, border)
+            else:
+                left_by_cache(connection, cache_id, left)
 
     def expired(self, moment: datetime | None = None) -> list[ContextCache]:
         """For whoever deletes them, with their KV."""

@@ -18,6 +18,7 @@ from sqlalchemy import Boolean, Column, ColumnElement, Connection, String, Table
 
 from app.errors import CatalogError
 from app.library.catalog.database import Database, DatabasePart, batches
+from app.library.catalog.departures import depart
 from app.library.catalog.locks import check_held, last_look
 from app.library.catalog.records import Collection, Removed
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, METADATA, Id
@@ -106,6 +107,16 @@ def _unused(connection: Connection, hashes: Iterable[str], *of: ColumnElement[bo
     return tuple(found)
 
 
+def _settle(connection: Connection, hashes: Iterable[str], which: ColumnElement[bool]) -> set[str]:
+    """Of these rows those of these token hashes go -> those that were left behind."""
+    gone = set[str]()
+    for batch in batches(sorted(hashes)):
+        these = which, ORPHANS.c.token_hash.in_(batch)
+        rows = connection.execute(delete(ORPHANS).where(*these).returning(ORPHANS.c.token_hash, ORPHANS.c.lost))
+        gone.update(token_hash for token_hash, lost in rows if not lost)
+    return gone
+
+
 class Orphans(DatabasePart):
     """Of a collection whose lock the caller holds (`Catalog.alone`)."""
 
@@ -138,23 +149,27 @@ class Orphans(DatabasePart):
         with self._database.reading() as connection:
             return set(_unused(connection, hashes))
 
-    def settle(self, collection: Collection, hashes: Iterable[str]) -> None:
-        """All that is to be done about these is done."""
-        if not (done := sorted(hashes)):
-            return
-        with self._database.writing() as connection:
-            check_held(connection, collection)
-            for batch in batches(done):
-                own = ORPHANS.c.collection_id == collection.id, ORPHANS.c.token_hash.in_(batch)
-                connection.execute(delete(ORPHANS).where(*own))
+    def left(self) -> set[str]:
+        """What whichever collections and context caches have left behind, and no chunk has."""
+        with self._database.reading() as connection:
+            return set(_unused(connection, connection.scalars(select(ORPHANS.c.token_hash).where(~ORPHANS.c.lost))))
+
+    def settle(self, collection: Collection, hashes: Iterable[str], *, ended: bool = False) -> None:
+        """All that is to be done about these is done here, and `departures` tell other machines, so many in a turn.
+        `ended`: the collection has gone with all of its conversations.
+        """
+        own = ORPHANS.c.collection_id == collection.id
+        for batch in [*batches(sorted(hashes)), *([[""]] if ended else [])]:
+            with self._database.writing() as connection:
+                check_held(connection, collection)
+                depart(connection, _settle(connection, batch, own).union({""}.intersection(batch)))
 
     def settle_cache(self, cache_id: str, kept: Iterable[str] = ()) -> None:
         """All is done about what a context cache has left behind, but for these."""
         own = ORPHANS.c.collection_id == _place(cache_id)
         with self._database.writing() as connection:
             done = set(connection.scalars(select(ORPHANS.c.token_hash).where(own))).difference(kept)
-            for batch in batches(sorted(done)):
-                connection.execute(delete(ORPHANS).where(own, ORPHANS.c.token_hash.in_(batch)))
+            depart(connection, _settle(connection, done, own))
 
     def abandoned(self) -> set[str]:
         """What collections and context caches that are gone have left behind."""
@@ -166,5 +181,7 @@ class Orphans(DatabasePart):
         """All is done about these of collections that are gone; nobody computes anew what they have lost."""
         with self._database.writing() as connection:
             connection.execute(delete(ORPHANS).where(_ABANDONED, ORPHANS.c.lost))
-            for batch in batches(sorted(hashes)):
-                connection.execute(delete(ORPHANS).where(_ABANDONED, ORPHANS.c.token_hash.in_(batch)))
+        for batch in batches(sorted(hashes)):
+            with self._database.writing() as connection:
+                if gone := _settle(connection, batch, _ABANDONED):
+                    depart(connection, {"", *gone})

@@ -131,3 +131,21 @@ def test_it_ends_between_two_indexes(library: Library, models: Models) -> None:
 
     indexes.forget_all(library, stopped)
     assert asked == [2, 1] and told(library, collection) == 1
+
+
+def test_a_machine_that_was_away_for_long_forgets_too(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its indexes are behind a log that was shortened since: they are made again."""
+    collection = one_short(library, models)
+    monkeypatch.setattr("app.library.catalog.chunks.LEAST_LOG", 1)
+    monkeypatch.setattr("app.library.catalog.chunks.LOG_PART", 0)
+    with library.catalog.alone(collection):
+        library.catalog.runs.finish(library.catalog.runs.start(collection), "done", {})
+    source = library.catalog.source(collection)
+    assert len(source.retired(0)) == 1 and told(library, collection) == 2
+    indexes.forget_all(library)
+    assert not told(library, collection)
+    with library.searching(collection) as searcher:
+        searcher.catch_up()
+        assert searcher.vectors.live == searcher.keywords.live == source.position().live == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retriever import IntArray, RetrieverError, Vectors
 from retriever.vectors import FLAT_UP_TO, HNSW_UP_TO, STRUCTURES, choose, ivf
-from retriever.vectors.base import EXACT_UP_TO, MISSING, Structure, selector
+from retriever.vectors.base import EXACT_UP_TO, MISSING, Structure, load_faiss, selector
 from retriever.vectors.hnsw import Hnsw
 from tests.retriever.chunks import DIMENSION, brute_force, found, recall, unit
 
@@ -199,6 +199,15 @@ def test_an_unknown_name_is_told() -> None:
 def test_a_selector_has_its_members_alone(ids: list[int]) -> None:
     chosen = selector(np.array(ids, dtype=np.int64))
     assert [number for number in (0, 1, 2, 5, 63, 64, 65, 1 << 50) if chosen.is_member(number)] == ids
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_its_bytes_are_those_of_faiss_and_of_its_ids(name: str) -> None:
+    """FAISS's own, as it writes them, and a hash table that no file has."""
+    structure, *_ = built(name)
+    written = len(load_faiss().serialize_index(structure.index))
+    assert written < structure.nbytes < written + 80 * MANY
+    assert built(name, 10)[0].nbytes < structure.nbytes / 20
 
 
 def test_the_dimension_is_of_the_vectors() -> None:

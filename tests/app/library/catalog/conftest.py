@@ -31,7 +31,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting
     url = request.getfixturevalue("postgres_url")
     yield Settings(data_dir=tmp_path / "data", database_url=SecretStr(url))
     with psycopg.connect(url) as connection:
-        connection.execute("TRUNCATE collections, keys, context_caches RESTART IDENTITY CASCADE")
+        connection.execute("TRUNCATE collections, keys, context_caches, departures RESTART IDENTITY CASCADE")
 
 
 @pytest.fixture

@@ -1,0 +1,128 @@
+"""KV of this machine without texts that others have deleted: each machine over a catalog has a cache folder of its own,
+and who deletes a text reaches no other. The catalog has a log of what went (`departures.py`), and a file in the folder
+says how far that was followed here.
+
+Deleting the file has all of the log followed again, which costs some time. A machine that was away while so much went
+that the log no longer tells all of it deletes whatever no text of the catalog has.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import xxhash
+
+from app.library import Library
+from app.library.catalog.departures import Departure
+from app.library.catalog.tables import LARGEST_ID
+from app.library.identities import current_identity
+from app.library.kv import BROUGHT, EverybodysContexts, context_hashes, has_kv, may_have_kv
+from app.library.kv_removal import KvLoss, drop_departed, drop_prefixes, drop_within
+from app.models import Models
+from ragcache.address import group_of
+from ragcache.host import private_file, put
+from ragcache.store.folder import CacheFolder, engine_name
+
+_BROUGHT = group_of(BROUGHT)
+log = logging.getLogger(__name__)
+
+
+def _never() -> bool:
+    return False
+
+
+class KvFollowing:
+    """Of one process, whose RAM follows too. Threads may share it."""
+
+    def __init__(self, library: Library, models: Models):
+        self._library, self._models = library, models
+        self._lock = threading.Lock()
+        self._last: Departure | None = None  # that was followed
+
+    def follow(self, stopped: Callable[[], bool] = _never) -> int:
+        """Delete it -> how many variants went. Between two parts it ends when `stopped` says so. Raises CatalogError,
+        ConfigError and ModelError, and StoreError when it has tried all: the next time begins there.
+        """
+        with self._lock:
+            departures, loss = self._library.catalog.departures, KvLoss()
+            if not may_have_kv(self._library.settings):
+                self._last = departures.newest()
+                return 0
+            self._last = self._last or self._read()
+            number = departures.behind(self._last)
+            if number is None:
+                newest = departures.newest()  # before the look at what is there
+                self._drop(loss, self._unknown())
+                self._followed(newest, loss)
+                number = newest.number if newest else 0
+            while not stopped() and (page := departures.after(number)):
+                self._drop(loss, _by_border((one.border, one.token_hash) for one in page))
+                self._followed(page[-1], loss)
+                number = page[-1].number
+            self._drop(loss, {"": self._library.catalog.orphans.left()})  # of who was killed there, or met a fault
+        if loss.fault is not None:
+            raise loss.fault
+        return loss.variants
+
+    def _drop(self, loss: KvLoss, by_border: Mapping[str, set[str]]) -> None:
+        """What nobody has any more of these texts. The name "" is of a collection with all its conversations."""
+        library, models = self._library, self._models
+        for border, hashes in by_border.items():
+            with loss.noting(()):
+                if border:
+                    loss.variants += drop_within(models, hashes - context_hashes(library, border), border)
+                    continue
+                if "" in hashes:
+                    drop_prefixes(models)
+                gone = library.catalog.orphans.unused(hashes - {""})
+                loss.variants += drop_departed(models, gone, EverybodysContexts(library))
+
+    def _unknown(self) -> dict[str, set[str]]:
+        """All that this machine has of the model of the settings: of another one's names nothing is known."""
+        folder = CacheFolder(self._library.settings.kv_folder)
+        items = folder.items([engine_name(current_identity(self._models).fingerprint)])
+        keys = (key for item in items if (key := folder.key(item)) and key.system)
+        return _by_border((key.border if group_of(key.border) == _BROUGHT else "", key.chunk) for key in keys)
+
+    # -- how far it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def _file(self) -> Path:
+        where = xxhash.xxh3_64_hexdigest(os.fsencode(self._library.catalog.where))
+        return self._library.settings.kv_folder / f"departures-{where}.json"
+
+    def _read(self) -> Departure | None:
+        try:
+            found = Departure(**json.loads(self._file.read_bytes()))
+        except (OSError, ValueError, TypeError, RecursionError):
+            return None
+        return found if type(found.number) is int and 0 < found.number <= LARGEST_ID else None
+
+    def _followed(self, last: Departure | None, loss: KvLoss) -> None:
+        if last is None or loss.fault is not None:
+            return
+        self._last = last
+        fresh = self._file.with_suffix(f".{uuid.uuid4().hex}.tmp")
+        try:
+            if has_kv(self._library.settings):
+                private_file(fresh)
+                fresh.write_text(json.dumps(vars(last)))
+                put(fresh, self._file)
+        except OSError as error:  # a later start follows it again
+            log.warning("how far KV follows what is deleted cannot be kept in %s: %s", self._file, error)
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+
+
+def _by_border(texts: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    found = dict[str, set[str]]()
+    for border, token_hash in texts:
+        found.setdefault(border, set()).add(token_hash)
+    return found
