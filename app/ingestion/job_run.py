@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.errors import CollectionBusy, NotFound, printable
+from app.errors import CatalogError, CollectionBusy, NotFound, printable
 from app.ingestion import IngestOptions, IngestProgress, IngestResult
 from app.ingestion.ingest import Ingest
 from app.ingestion.leased_run import LeasedRun
+from app.ingestion.room import KvTurn
 from app.ingestion.spool import Spool
 from app.ingestion.stages import FileStages
+from app.job_states import GAVE_WAY
 from app.library import Library
 from app.library.catalog.records import Collection, Document
 from app.library.catalog.serving_records import StoredJob
@@ -19,6 +23,8 @@ from app.library.originals import SCHEME, Originals, is_kept, sources_of
 from app.models import Models
 
 _TOLD = ("chunks", "tokens", "kv_variants", "kv_bytes")
+_CAME = ("document", "outcome", "notes")  # told as soon as the document can be asked about
+log = logging.getLogger(__name__)
 
 
 class JobRun(LeasedRun):
@@ -29,6 +35,10 @@ class JobRun(LeasedRun):
         self._outdated = False  # a newer file of the name is in
         self._stages = FileStages()
         self._reached = IngestProgress(0, 1, 0, int(job.request["size"]), 0)
+        self._gave_way = bool(job.progress.get(GAVE_WAY))
+        before = job.progress if "document" in job.progress else {}  # which came in an earlier turn
+        self._before = {name: int(before.get(name) or 0) for name in _TOLD}
+        self._came = {name: before[name] for name in _CAME if name in before}
 
     def stop(self) -> None:
         with self._lock:
@@ -46,7 +56,10 @@ class JobRun(LeasedRun):
             options = IngestOptions(workers=1, retry_failed=True)
             with self._lock:
                 self._stages = FileStages()
-                ingest = Ingest(self._library, self._models, collection, options, self._progress, stages=self._stages)
+                turn = KvTurn(self._gives_way, goes_on=self._gave_way)
+                ingest = Ingest(
+                    self._library, self._models, collection, options, self._progress, stages=self._stages, turn=turn
+                )
                 self._ingest = ingest
                 if self._stopping.is_set():
                     ingest.stop()
@@ -69,7 +82,9 @@ class JobRun(LeasedRun):
         by keys, and files may have waited on another machine.
         """
         _, document = self._found(collection)
-        if document is not None and document.state == "ready":
+        if self._came and (document is None or document.content_hash != self.job.request["sha256"]):
+            self._outdated = True  # or it was deleted
+        elif document is not None and document.state == "ready":
             held = document.content_hash
             newer = self._jobs.newer(self.job)
             self._outdated = any(
@@ -77,6 +92,19 @@ class JobRun(LeasedRun):
                 for one in newer
             )
         return self._outdated
+
+    def _gives_way(self) -> bool:
+        """To others, with the KV that is still to be computed. The catalog knows that before the document is in, or
+        whoever does the job behind a kill would take it for done.
+        """
+        try:
+            if not self._turn_is_over(besides=self.job.owner):
+                return False
+            self._gave_way = True
+            return self._tell()
+        except CatalogError as error:
+            log.warning("job %s gives way to no others: %s", self.job.id, error)
+            return False
 
     def _keep(self, path: Path) -> None:
         if is_kept(self._name):
@@ -88,23 +116,34 @@ class JobRun(LeasedRun):
             failure = result.failed[0]
             final = {"final": True} if failure.lasting else {}
             told = f"{printable(Path(self._name))} {failure.reason}"
-            if self._jobs.fail(self.job, told, self._numbers(result) | final) and final:
+            if self._jobs.fail(self.job, told, {**self._counts(), **final}) and final:
                 self._spool.drop(self.job.request["file"])
             return None
         _, document = self._found(self._collection())
-        newer = (f"{printable(Path(self._name))}: a newer upload of this name is in",)
-        noted = newer if self._outdated else [one.removeprefix(SCHEME) for one in result.notes]
-        notes = {"notes": list(noted)} if noted else {}
-        done = {"document": document.id if document else None, "outcome": self._outcome(result), **notes}
-        if not self._jobs.finish(self.job, self._numbers(result) | {"files": 1, **done}):
+        noted = self._notes(result, document)
+        notes = {"notes": noted} if noted else {}
+        self._came = {"document": document.id if document else None, "outcome": self._outcome(result), **notes}
+        if self._ingest is not None and self._ingest.put_off:
+            self._let_go()
+            return None
+        numbers = self._numbers(result)
+        if not self._jobs.finish(self.job, numbers | {"files": 1, **self._came}):
             return None
         self._spool.drop(self.job.request["file"])
-        return result
+        return replace(result, **{name: numbers[name] for name in _TOLD})
 
     def _outcome(self, result: IngestResult) -> str:
         if self._outdated:
             return "superseded"
-        return "added" if result.added else "replaced" if result.replaced else "unchanged"
+        came = str(self._came.get("outcome", "unchanged"))
+        return "added" if result.added else "replaced" if result.replaced else came
+
+    def _notes(self, result: IngestResult, document: Document | None) -> list[str]:
+        """Of all turns."""
+        if self._outdated:
+            told = "a newer upload of this name is in" if document else "its document was deleted meanwhile"
+            return [f"{printable(Path(self._name))}: {told}"]
+        return list(dict.fromkeys([*self._came.get("notes", ()), *(one.removeprefix(SCHEME) for one in result.notes)]))
 
     @property
     def _name(self) -> str:
@@ -120,9 +159,13 @@ class JobRun(LeasedRun):
         self._reached = reached
 
     def _counts(self) -> Mapping[str, Any]:
-        return {} if self._ingest is None else self._numbers(self._ingest.result)
+        if self._ingest is None:
+            return {}
+        gave_way = {GAVE_WAY: True} if self._gave_way else {}
+        return self._numbers(self._ingest.result) | self._came | gave_way
 
     def _numbers(self, result: IngestResult) -> dict[str, Any]:
         size = self.job.request["size"]
         reached = {"files": self._reached.files, "of_files": 1, "nbytes": self._reached.nbytes, "of_nbytes": size}
-        return reached | {name: getattr(result, name) for name in _TOLD} | self._stages.as_json()
+        summed = {name: count + getattr(result, name) for name, count in self._before.items()}
+        return reached | summed | self._stages.as_json()

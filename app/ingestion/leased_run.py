@@ -19,6 +19,7 @@ from ragcache.errors import FAULTS, RagcacheError
 
 LEASE_S = 120.0  # a write of a large document may hold the catalog for some of them
 LOOK_S = 1.0  # how often it looks whether it is to stop, and tells how far it is
+TURN_S = 60.0  # KV may take hours, and whoever sends a file meanwhile waits no longer than that and a chunk or document
 BUSY_S = 1.0  # before it asks again for a collection that others work on
 OF_MACHINE = 500  # and more: of errors, their status
 BUG = "the server met a bug in this job: its log tells which"
@@ -43,6 +44,8 @@ class LeasedRun(ABC):
         self.gave_way = False  # to jobs of other collections, since others work on this one's
         self.met_fault = False  # of the machine, and none of the job
         self._told: Mapping[str, Any] = {}
+        self._telling = threading.Lock()
+        self._asks: float | None = None  # when it looks next for others that wait
 
     @abstractmethod
     def _work(self) -> IngestResult | None:
@@ -121,6 +124,18 @@ class LeasedRun(ABC):
         if stopping or self.gave_way:
             raise IngestStopped("the job was stopped before it began")
 
+    def _turn_is_over(self, besides: str | None = None) -> bool:
+        """Whether others wait, of another owner than `besides`, and it has computed for long since this was asked
+        first.
+        """
+        moment = monotonic()
+        if self._asks is None:
+            self._asks = moment + TURN_S
+        if moment < self._asks:
+            return False
+        self._asks = moment + LOOK_S
+        return self._jobs.waits(self.place, besides=besides)
+
     def _collection(self) -> Collection:
         if (found := self._library.catalog.collections.with_id(self.job.collection_id)) is None:
             raise NotFound("the collection is deleted")
@@ -149,10 +164,14 @@ class LeasedRun(ABC):
             except FAULTS as error:  # without a lease another would do the job beside this one
                 log.error("job %s", self.job.id, exc_info=error)
 
-    def _tell(self) -> None:
-        if (counts := self._counts()) and counts != self._told:
-            self._jobs.progress(self.job, counts)
-            self._told = counts
+    def _tell(self) -> bool:
+        """Whether the catalog has it: not where another has the job."""
+        with self._telling:
+            if (counts := self._counts()) and counts != self._told:
+                if not self._jobs.progress(self.job, counts):
+                    return False
+                self._told = counts
+            return True
 
     def _obey(self, now: StoredJob) -> None:
         if now.state != "running" or now.lease != self.job.lease:

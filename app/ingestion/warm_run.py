@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from app.errors import CollectionBusy, IngestStopped
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 
 _MADE = ("tokens", "kv_variants", "kv_bytes")
-TURN_S = 60.0  # it may take hours, and whoever sends a file meanwhile waits no longer than that and a document
 
 
 class WarmRun(LeasedRun):
@@ -41,15 +39,13 @@ class WarmRun(LeasedRun):
 
         collection = self._collection()
         self._of_chunks = self._library.catalog.collections.totals(collection).chunks
-        over: float | None = None
         try:
             for reached in warm(self._library, self._models, collection, self.job.request["border"]):
                 self._reached = reached
                 if self._stopping.is_set():
                     raise IngestStopped("the job was stopped behind a document")
-                if over is None and reached.computed:  # first it goes over what others, or it, have done
-                    over = monotonic() + TURN_S
-                self.is_behind = over is not None and monotonic() >= over and self._jobs.waits(self.place)
+                # First it goes over what others, or it, have done.
+                self.is_behind = reached.computed > 0 and self._turn_is_over()
                 if self.is_behind:
                     raise IngestStopped("others wait")
         except CollectionBusy:

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, sel
 
 from app.document_names import forms
 from app.errors import Conflict, LimitReached, NotFound
-from app.job_states import ENDED, JobKind, JobState
+from app.job_states import ENDED, GAVE_WAY, JobKind, JobState
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.job_conditions import at_place, claimable, free, left, named, of_owner
 from app.library.catalog.keys import hold_key
@@ -117,10 +117,12 @@ class Jobs(DatabasePart):
         with self._database.reading() as connection:
             return int(connection.scalar(select(func.count()).select_from(JOBS).where(waiting)) or 0)
 
-    def waits(self, place: str = "", but: AbstractSet[int] = frozenset()) -> bool:
-        """Whether `claim` would find one."""
+    def waits(self, place: str = "", but: AbstractSet[int] = frozenset(), besides: str | None = None) -> bool:
+        """Whether `claim` would find one, of another owner than `besides`."""
         with self._database.reading() as connection:
             wanted = free(_moment(connection), place, but)
+            if besides is not None:
+                wanted &= JOBS.c.owner != besides
             return connection.scalar(select(JOBS.c.id).where(wanted).limit(1)) is not None
 
     def claim(
@@ -212,8 +214,9 @@ class Jobs(DatabasePart):
             if job.progress.get("final"):
                 raise Conflict(f"job {job_id!r} would fail alike, and its file is not kept: mend it and send it again")
             anew = StoredJob(job.id, job.kind, job.collection_id, job.owner, "queued", job.request, _moment(connection))
+            kept = {"progress": {GAVE_WAY: True}} if job.progress.get(GAVE_WAY) else {}
             # When it was begun last stays: its owner has had a turn then.
-            _set(connection, job_id, {name: value for name, value in vars(anew).items() if name != "started"})
+            _set(connection, job_id, {name: value for name, value in vars(anew).items() if name != "started"} | kept)
             return _job(connection, job_id, owner)
 
     def forget(self, before: datetime) -> tuple[str, ...]:
