@@ -45,9 +45,10 @@ class Ingest:
         tell: Tell | None = None,
         stages: FileStages | None = None,
         turn: KvTurn | None = None,
+        readers: Readers | None = None,
     ):
         """A dry run can do without a collection. `tell` is given what the user should know at once, and `stages`
-        how far it is, of one file alone, which `turn` is of too.
+        how far it is, of one file alone, which `turn` is of too. `readers` end with it.
         """
         self._library, self._models = library, models
         self._collection = collection
@@ -61,7 +62,7 @@ class Ingest:
         self._started = perf_counter()
         self._reached = IngestProgress(0, 0, 0, 0, 0)  # when the file was begun that is being written
         self._stopping = threading.Event()
-        self._readers: Readers | None = None
+        self._readers = readers
         if collection is None and not self._options.dry_run:
             raise IngestError("documents need a collection to go into: only a dry run can do without")
 
@@ -252,7 +253,7 @@ class Ingest:
         """Each file with what came of it, counted where it is no document, and reported. The outlook is told first."""
         files, nbytes, of_nbytes = 0, 0, sum(file.size for file in survey.pending)
         self._reached = IngestProgress(0, len(survey.pending), 0, of_nbytes, 0)
-        with Readers(self._options.workers) as readers:
+        with self._readers or Readers(self._options.workers) as readers:
             self._readers = readers
             outcomes = readers.read(survey.pending, self._options.retry_failed)
             if outlook is not None:

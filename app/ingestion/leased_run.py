@@ -6,11 +6,14 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any
 
 from app.errors import CatalogError, IngestStopped, NotFound, OtherEmbedder
 from app.ingestion import IngestResult
+from app.ingestion.lanes import Lanes
 from app.library import Library
 from app.library.catalog.jobs import ATTEMPTS
 from app.library.catalog.records import Collection
@@ -32,8 +35,8 @@ class LeasedRun(ABC):
     What it does raises IngestStopped where it was told to stop, and other errors for what the job has failed by.
     """
 
-    def __init__(self, library: Library, job: StoredJob):
-        self._library = library
+    def __init__(self, library: Library, lanes: Lanes, job: StoredJob):
+        self._library, self._lanes = library, lanes
         self.job = job
         self._jobs = library.catalog.jobs
         self._lock = threading.Lock()
@@ -119,13 +122,13 @@ class LeasedRun(ABC):
         where jobs of other collections wait for this one meanwhile.
         """
         stopping = self._stopping.wait(BUSY_S)
-        if not stopping and self._jobs.waits(self.place, {self.job.collection_id}):
+        if not stopping and self._jobs.waits(self.place, {self.job.collection_id}, self._lanes.owners(but=self.job)):
             self.gave_way = True
         if stopping or self.gave_way:
             raise IngestStopped("the job was stopped before it began")
 
-    def _turn_is_over(self, besides: str | None = None) -> bool:
-        """Whether others wait, of another owner than `besides`, and it has computed for long since this was asked
+    def _turn_is_over(self, besides: AbstractSet[str] = frozenset()) -> bool:
+        """Whether others wait, of other owners than `besides`, and it has computed for long since this was asked
         first.
         """
         moment = monotonic()
@@ -134,7 +137,11 @@ class LeasedRun(ABC):
         if moment < self._asks:
             return False
         self._asks = moment + LOOK_S
-        return self._jobs.waits(self.place, besides=besides)
+        return self._lanes.is_wanted or self._jobs.waits(self.place, besides=besides | self._lanes.owners(but=self.job))
+
+    def _computing(self) -> AbstractContextManager[None]:
+        """A block in which no other job of this process computes. Raises IngestStopped."""
+        return self._lanes.computing(self._stopping.is_set)
 
     def _collection(self) -> Collection:
         if (found := self._library.catalog.collections.with_id(self.job.collection_id)) is None:

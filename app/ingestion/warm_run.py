@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.errors import CollectionBusy, IngestStopped
 from app.ingestion import IngestResult
+from app.ingestion.lanes import Lanes
 from app.ingestion.leased_run import LeasedRun
 from app.library import Library
 from app.library.catalog.serving_records import StoredJob
@@ -22,15 +23,18 @@ _MADE = ("tokens", "kv_variants", "kv_bytes")
 class WarmRun(LeasedRun):
     """It stops behind a document, and goes on there; also where its turn is over and others wait."""
 
-    def __init__(self, library: Library, models: Models, job: StoredJob):
-        super().__init__(library, job)
+    def __init__(self, library: Library, models: Models, lanes: Lanes, job: StoredJob):
+        super().__init__(library, lanes, job)
         self._models = models
         self._reached: WarmingProgress | None = None
         self._of_chunks = 0
         self._before = {name: int(job.progress.get(name) or 0) for name in _MADE}  # in earlier turns
 
     def _work(self) -> None:
-        while not self._warmed():
+        while True:
+            with self._computing():
+                if self._warmed():
+                    return
             self._wait()
 
     def _warmed(self) -> bool:

@@ -26,7 +26,8 @@ Between = Callable[[StoredJob], object]
 
 @pytest.fixture
 def waiting(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> IngestQueue:
-    """Nothing takes jobs from it before it is started, and each turn is over behind one chunk."""
+    """Nothing takes jobs from it before it is started, and then one at a time; each turn is over behind one chunk."""
+    monkeypatch.setattr("app.ingestion.queue.LANES", 1)
     monkeypatch.setattr("app.ingestion.leased_run.TURN_S", 0.0)
     queue = queues()
     queue.spool.open()
