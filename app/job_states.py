@@ -8,3 +8,4 @@ JobKind = Literal["ingest", "warm"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 WAITING: tuple[JobState, ...] = ("queued", "running")
 ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
+GAVE_WAY = "gave_way"  # of a job's progress: its document comes, or came, before all of its KV

@@ -22,6 +22,7 @@ when it is run again. Importing this brings no model library, nor does an ingest
 | `room` | what it may take of the disk, and which documents have their KV at once |
 | `outlook`, `estimate` | how much it will be: told at its start, and by a rehearsal |
 | `ingest` | all of it, under the collection's lock |
+| `queue`, `lanes` | what clients send, as jobs: whose turn it is, and what is done beside what |
 """
 
 from __future__ import annotations

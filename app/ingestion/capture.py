@@ -14,6 +14,7 @@ from app.errors import CatalogError
 from app.ingestion import IngestTally
 from app.ingestion.draft import Check, Draft
 from app.ingestion.room import KvRoom
+from app.ingestion.stages import FileStages
 from app.library import Library
 from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
@@ -37,6 +38,13 @@ def lacking(collection: Collection) -> str:
         "documents that were in before have no KV of this model and system prompt: "
         f"`ragcache cache warm -c {shlex.quote(collection.name)}` computes it"
     )
+
+
+def count_kv(room: KvRoom, tally: IngestTally, whole: bool) -> None:
+    """Of a document that is in: whether it waits for answers to compute what it lacks."""
+    if not whole and room.mode != "off" and not room.put_off:
+        room.short()
+        tally.on_use += 1
 
 
 def note_kv(room: KvRoom, tally: IngestTally, collection: Collection, unchanged: int) -> None:
@@ -97,11 +105,36 @@ class KvCapture:
         order = self._library.catalog.order
         for document, texts in order.texts(order.holding(collection, hashes)).items():
             check()
-            before = chunks_before(self._library, self._template, order.standing(document), len(texts))
-            own = [self._template.chunk(text) for text in texts if text.strip()]
-            if not self._keep(partial(self._warmed, own, before), check):
+            if not self._complete(document, texts, check):
                 return False
         return True
+
+    def go_on(self, document: int, stages: FileStages, check: Check) -> bool:
+        """What this one lacks, which came before all of its KV -> whether there was room for all, and time."""
+        texts = self._library.catalog.order.texts([document]).get(document, [])
+        of = len(texts)
+        for stage in ("read", "split", "embedded"):
+            stages.reached(stage, *((1, 1) if stage == "read" else (of, of)))
+        whole = self._complete(document, texts, check, lambda place: stages.reached("kv", place, of, last=True))
+        if whole:
+            stages.reached("kv", of, of, last=True)
+        return whole
+
+    def _complete(
+        self, document: int, texts: Sequence[str], check: Check, tell: Callable[[int], None] = lambda place: None
+    ) -> bool:
+        """`tell`: which of its chunks has its KV now."""
+        standing = self._library.catalog.order.standing(document)
+        before = chunks_before(self._library, self._template, standing, len(texts))
+        own = [self._template.chunk(text) for text in texts if text.strip()]
+        places = {chunk.hash: place for place, chunk in enumerate(own, 1)}
+
+        def warmed() -> Iterator[Variant]:
+            for variant in self._warmed(own, before):
+                tell(places.get(variant.key.chunk, 0))
+                yield variant
+
+        return self._keep(warmed, check)
 
     def record(self, collection: Collection) -> None:
         """For the history of the cache, what was captured since it was told last."""
@@ -111,7 +144,7 @@ class KvCapture:
         self._tokens, self._seconds = 0, 0.0
 
     def _keep(self, capture: Callable[[], Iterable[Variant]], check: Check = lambda: None) -> bool:
-        """False where the room ended, and what is there stays."""
+        """False where the room ended or the turn is over, and what is there stays."""
         started = perf_counter()
         try:
             for variant in capture():
@@ -120,6 +153,8 @@ class KvCapture:
                 self._tally.kv_bytes += variant.nbytes
                 self._tokens += len(variant)
                 self._seconds, started = self._seconds + perf_counter() - started, perf_counter()
+                if self._room.gives_way():
+                    return False
         except PromptError as error:
             # The document itself is sound, and its chunks are found; answers compute what is not there.
             self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")

@@ -12,10 +12,15 @@ from app.library.catalog.records import ChunkRecord, DocumentRecord, Vectors
 from app.loaders.base import Parsed
 from app.models.embedding import Headed
 from app.prompt import PromptTemplate
+from ragcache.errors import PromptError
 from ragcache.types import Chunk
 from retriever.sentences import Packed
+from splitter import SplitterError
 from splitter.base import Piece, Splitter
 
+# What a single text can do to a splitter and a tokenizer, and to a model, which also fails in these ways as a whole.
+OF_A_TEXT = (SplitterError, PromptError, RecursionError, MemoryError)
+OF_A_BATCH = (ValueError, LookupError, RuntimeError, MemoryError)
 Check = Callable[[], None]  # raises where the ingest is to end
 ChunkVectors = tuple[Vectors, Sequence[Packed]]  # of each chunk, and of its sentences
 

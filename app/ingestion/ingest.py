@@ -13,14 +13,14 @@ from time import perf_counter
 from app.errors import CatalogError, CollectionBusy, IngestError, IngestStopped, printable
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.capture import note_kv
-from app.ingestion.draft import uncut
+from app.ingestion.draft import OF_A_TEXT, uncut
 from app.ingestion.outlook import Outlook, estimate_line, looked_at
 from app.ingestion.readers import Readers
-from app.ingestion.room import DiskCheck, KvRoom
+from app.ingestion.room import DiskCheck, KvRoom, KvTurn
 from app.ingestion.stages import FileStages
 from app.ingestion.survey import FolderSurvey, Pending, lost_documents, named_survey, take_survey
 from app.ingestion.worker import Outcome, ReadFile, Same, Unread
-from app.ingestion.writer import OF_A_TEXT, Writer
+from app.ingestion.writer import Writer
 from app.library import Library
 from app.library.catalog.records import Collection, FileState, RunState
 from app.library.indexes import add_left_sentences, finish_sentences
@@ -44,9 +44,11 @@ class Ingest:
         progress: Report | None = None,
         tell: Tell | None = None,
         stages: FileStages | None = None,
+        turn: KvTurn | None = None,
+        readers: Readers | None = None,
     ):
         """A dry run can do without a collection. `tell` is given what the user should know at once, and `stages`
-        how far it is, of one file alone.
+        how far it is, of one file alone, which `turn` is of too. `readers` end with it.
         """
         self._library, self._models = library, models
         self._collection = collection
@@ -55,12 +57,12 @@ class Ingest:
         self._tells, self._tell = tell is not None, tell or (lambda _: None)
         self._stages = stages
         mode = self._options.kv or library.settings.kv
-        self._room = KvRoom(models, mode, looking=self._options.dry_run)
+        self._room = KvRoom(models, mode, looking=self._options.dry_run, turn=turn)
         self._tally = IngestTally()
         self._started = perf_counter()
         self._reached = IngestProgress(0, 0, 0, 0, 0)  # when the file was begun that is being written
         self._stopping = threading.Event()
-        self._readers: Readers | None = None
+        self._readers = readers
         if collection is None and not self._options.dry_run:
             raise IngestError("documents need a collection to go into: only a dry run can do without")
 
@@ -68,6 +70,11 @@ class Ingest:
     def result(self) -> IngestResult:
         name = self._collection.name if self._collection else ""
         return self._tally.result(name, self._options.dry_run, perf_counter() - self._started)
+
+    @property
+    def put_off(self) -> bool:
+        """Whether its turn was over before all KV was computed: what is in can be asked about."""
+        return self._room.put_off
 
     def run(self, paths: Iterable[Path]) -> IngestResult:
         """Files that cannot be read are in the result; whatever else fails is raised, and what was done stays done.
@@ -247,7 +254,7 @@ class Ingest:
         """Each file with what came of it, counted where it is no document, and reported. The outlook is told first."""
         files, nbytes, of_nbytes = 0, 0, sum(file.size for file in survey.pending)
         self._reached = IngestProgress(0, len(survey.pending), 0, of_nbytes, 0)
-        with Readers(self._options.workers) as readers:
+        with self._readers or Readers(self._options.workers) as readers:
             self._readers = readers
             outcomes = readers.read(survey.pending, self._options.retry_failed)
             if outlook is not None:

@@ -6,11 +6,14 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any
 
 from app.errors import CatalogError, IngestStopped, NotFound, OtherEmbedder
 from app.ingestion import IngestResult
+from app.ingestion.lanes import Lanes
 from app.library import Library
 from app.library.catalog.jobs import ATTEMPTS
 from app.library.catalog.records import Collection
@@ -19,6 +22,7 @@ from ragcache.errors import FAULTS, RagcacheError
 
 LEASE_S = 120.0  # a write of a large document may hold the catalog for some of them
 LOOK_S = 1.0  # how often it looks whether it is to stop, and tells how far it is
+TURN_S = 60.0  # KV may take hours, and whoever sends a file meanwhile waits no longer than that and a chunk or document
 BUSY_S = 1.0  # before it asks again for a collection that others work on
 OF_MACHINE = 500  # and more: of errors, their status
 BUG = "the server met a bug in this job: its log tells which"
@@ -31,8 +35,8 @@ class LeasedRun(ABC):
     What it does raises IngestStopped where it was told to stop, and other errors for what the job has failed by.
     """
 
-    def __init__(self, library: Library, job: StoredJob):
-        self._library = library
+    def __init__(self, library: Library, lanes: Lanes, job: StoredJob):
+        self._library, self._lanes = library, lanes
         self.job = job
         self._jobs = library.catalog.jobs
         self._lock = threading.Lock()
@@ -43,6 +47,8 @@ class LeasedRun(ABC):
         self.gave_way = False  # to jobs of other collections, since others work on this one's
         self.met_fault = False  # of the machine, and none of the job
         self._told: Mapping[str, Any] = {}
+        self._telling = threading.Lock()
+        self._asks: float | None = None  # when it looks next for others that wait
 
     @abstractmethod
     def _work(self) -> IngestResult | None:
@@ -116,10 +122,26 @@ class LeasedRun(ABC):
         where jobs of other collections wait for this one meanwhile.
         """
         stopping = self._stopping.wait(BUSY_S)
-        if not stopping and self._jobs.waits(self.place, {self.job.collection_id}):
+        if not stopping and self._jobs.waits(self.place, {self.job.collection_id}, self._lanes.owners(but=self.job)):
             self.gave_way = True
         if stopping or self.gave_way:
             raise IngestStopped("the job was stopped before it began")
+
+    def _turn_is_over(self, besides: AbstractSet[str] = frozenset()) -> bool:
+        """Whether others wait, of other owners than `besides`, and it has computed for long since this was asked
+        first.
+        """
+        moment = monotonic()
+        if self._asks is None:
+            self._asks = moment + TURN_S
+        if moment < self._asks:
+            return False
+        self._asks = moment + LOOK_S
+        return self._lanes.is_wanted or self._jobs.waits(self.place, besides=besides | self._lanes.owners(but=self.job))
+
+    def _computing(self) -> AbstractContextManager[None]:
+        """A block in which no other job of this process computes. Raises IngestStopped."""
+        return self._lanes.computing(self._stopping.is_set)
 
     def _collection(self) -> Collection:
         if (found := self._library.catalog.collections.with_id(self.job.collection_id)) is None:
@@ -149,10 +171,14 @@ class LeasedRun(ABC):
             except FAULTS as error:  # without a lease another would do the job beside this one
                 log.error("job %s", self.job.id, exc_info=error)
 
-    def _tell(self) -> None:
-        if (counts := self._counts()) and counts != self._told:
-            self._jobs.progress(self.job, counts)
-            self._told = counts
+    def _tell(self) -> bool:
+        """Whether the catalog has it: not where another has the job."""
+        with self._telling:
+            if (counts := self._counts()) and counts != self._told:
+                if not self._jobs.progress(self.job, counts):
+                    return False
+                self._told = counts
+            return True
 
     def _obey(self, now: StoredJob) -> None:
         if now.state != "running" or now.lease != self.job.lease:

@@ -1,7 +1,8 @@
-"""Files that clients send, one after the other into their collections; and KV that is to be computed between them.
+"""Files that clients send, those of one owner one after the other; and KV that is to be computed between them.
 
 The jobs are rows of the catalog, so all processes over it share them, and those of one that was killed go on in the
-next. Each is run by one process at a time; it may be run again, and then finds what is in already.
+next. Each is run by one process at a time, beside one of another owner (`lanes`); it may be run again, and then finds
+what is in already.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -19,7 +19,9 @@ from app.document_names import composed
 from app.errors import Conflict, IngestError, can_be_shown
 from app.ingestion import IngestResult
 from app.ingestion.coming import ComingFiles
+from app.ingestion.housekeeping import Housekeeper
 from app.ingestion.job_run import JobRun
+from app.ingestion.lanes import LANES, Lanes
 from app.ingestion.leased_run import LEASE_S, LeasedRun
 from app.ingestion.spool import Incoming, Spool
 from app.ingestion.warm_run import WarmRun
@@ -43,7 +45,6 @@ LONGEST_NAME = 255  # bytes, as of a file
 KEPT = timedelta(days=7)  # jobs that have ended, and the files of those that can be tried again
 MOST_WAITING, MOST_OF_ONE = 1000, 250  # jobs of all, and of one key, so that there is room for others
 POLL_S = 2.0  # for jobs that other processes have made or left
-SWEEP_S = 3600.0
 CLOSING_S = 60.0
 PAUSE_S = 30.0  # behind a fault of the machine, such as a full disk: the next jobs would meet it too
 ALONE_S = 5.0  # a collection that others work on is left, where other jobs wait
@@ -57,39 +58,49 @@ class QueueFull(RagcacheError):
 
 
 class IngestQueue:
-    """`start` before anything else. Threads share it; one of its own ingests. `behind` is told what was ingested."""
+    """`start` before anything else. Threads share it; some of its own ingest. `behind` is told what was ingested."""
 
     def __init__(self, library: Library, models: Models, behind: Callable[[IngestResult], None] = lambda result: None):
         self._library, self._models, self._behind = library, models, behind
         self._jobs = library.catalog.jobs
         self.spool = Spool(library.settings.data_dir)
         self.originals = Originals(library)
-        self._following = KvFollowing(library, models)
         self._coming = ComingFiles(self._jobs)
         self._changed = threading.Condition()
         self._closing = False
-        self._run: LeasedRun | None = None
-        self._swept = self._forgot = -SWEEP_S
+        self._lanes, self._runs = Lanes(), list[LeasedRun]()
+        forgets = (KvFollowing(library, models).follow, lambda stopped: forget_all(library, stopped))
+        self._house = Housekeeper(self._lanes, self.sweep, forgets)
+        self._claims = threading.Lock()  # of whoever looks for a job
         self._faulty: int | None = None  # the collection with which the last job met a fault of the machine
         self._busy: dict[int, float] = {}  # collections that others work on, until when they are left alone
-        self._thread = threading.Thread(target=self._serve, name="ingest-queue", daemon=True)
+        self._paused = 0.0  # until when all are
+        self._threads = [
+            threading.Thread(target=self._serve, args=(lane,), name=f"ingest-queue-{lane}", daemon=True)
+            for lane in range(LANES)
+        ]
 
     def start(self) -> None:
         """Raises CatalogError where the data folder is another catalog's."""
         claim(self._library.settings)
         self.spool.open()
-        self._sweep()
-        self._thread.start()
+        self._house.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """What is being ingested is stopped, and goes on in the next process."""
         with self._changed:
-            self._closing, run = True, self._run
+            self._closing, runs = True, list(self._runs)
             self._changed.notify_all()
-        if run is not None:
+        self._house.stop()
+        for run in runs:
             run.stop()
-        if self._thread.ident is not None:
-            self._thread.join(CLOSING_S)
+        threads = (*self._threads, self._house.thread)
+        started, until = [one for one in threads if one.ident is not None], monotonic() + CLOSING_S
+        for thread in started:
+            thread.join(max(0.0, until - monotonic()))
+        if started:
             self.spool.close()
 
     # -- for clients ------------------------------------------------------------------------------------------------
@@ -148,8 +159,8 @@ class IngestQueue:
     def cancel(self, job_id: str, owner: str | None) -> StoredJob:
         job = self._jobs.cancel(job_id, owner)
         with self._changed:
-            run = self._run
-        if run is not None and run.job.id == job_id:
+            runs = [run for run in self._runs if run.job.id == job_id]
+        for run in runs:
             run.look()
         return job
 
@@ -168,23 +179,6 @@ class IngestQueue:
         self.originals.sweep()
         self._library.sweep_indexes()
 
-    def _sweep(self) -> None:
-        """What cannot be swept holds up no job."""
-        self._swept = monotonic()
-        try:
-            self.sweep()
-        except FAULTS as error:
-            log.error("sweeping the uploads: %s", error, exc_info=not isinstance(error, RagcacheError))
-
-    def _forget(self) -> None:
-        """What was deleted, here or on another machine, goes from the KV and the index files of this one."""
-        self._forgot = monotonic()
-        for act in (self._following.follow, partial(forget_all, self._library)):
-            try:
-                act(lambda: self._closing)
-            except FAULTS as error:
-                log.error("forgetting what was deleted: %s", error, exc_info=not isinstance(error, RagcacheError))
-
     def _files(self) -> set[str]:
         """Of jobs that run or can be tried again."""
         jobs = self._jobs.all(owner=None)
@@ -197,58 +191,69 @@ class IngestQueue:
 
     # -- the worker -------------------------------------------------------------------------------------------------
 
-    def _serve(self) -> None:
+    def _serve(self, lane: int) -> None:
         while not self._closing:
             try:
-                if monotonic() - self._swept >= SWEEP_S:
-                    self._sweep()
-                if monotonic() - self._forgot >= SWEEP_S:  # also behind a start, which does not wait for it
-                    self._forget()
-                self._busy = {one: until for one, until in self._busy.items() if until > monotonic()}
-                job = self._jobs.claim(self.spool.process, LEASE_S, self.spool.place, self._busy.keys())
-                if job is not None:
-                    self._work(job)
+                with self._claims:
+                    run = self._claimed()
+                if run is not None:
+                    self._work(run)
                     continue
             except FAULTS as error:  # of the catalog: the job is claimed again when its lease has run out
                 log.error("the queue of ingests: %s", error, exc_info=not isinstance(error, RagcacheError))
             with self._changed:
-                if not self._closing:
-                    self._changed.wait(POLL_S)
+                if not self._closing:  # where nothing is done, one looks for all
+                    self._changed.wait(POLL_S if self._runs or not lane else None)
 
-    def _work(self, job: StoredJob) -> None:
-        run = self._run_of(job)
+    def _claimed(self) -> LeasedRun | None:
+        """A job of somebody none of whose jobs is done now: theirs come one after the other."""
         with self._changed:
-            self._run = run
+            self._busy = {one: until for one, until in self._busy.items() if until > monotonic()}
+            busy = frozenset(self._busy)
+            if self._closing or self._paused > monotonic() or self._lanes.is_risky:
+                return None
+        job = self._jobs.claim(self.spool.process, LEASE_S, self.spool.place, busy, self._lanes.owners())
+        if job is None:
+            return None
+        run = self._run_of(job)
+        self._lanes.begin(job)
+        with self._changed:
+            self._runs.append(run)
+            self._changed.notify_all()
             if self._closing:
                 run.stop()
+        return run
+
+    def _work(self, run: LeasedRun) -> None:
         try:
             result = run.run()
             if result is not None:
                 self._behind(result)
-            if run.gave_way:
-                self._busy[job.collection_id] = monotonic() + ALONE_S
         finally:
             with self._changed:
-                self._run = None
+                self._runs.remove(run)
+                if run.gave_way:
+                    self._busy[run.job.collection_id] = monotonic() + ALONE_S
+                if run.met_fault:
+                    self._pause(run.job.collection_id)
+                else:
+                    self._faulty = None
+            self._lanes.end(run.job)
             release_helpers()
-        if run.met_fault:
-            self._pause(job.collection_id)
-        else:
-            self._faulty = None
 
     def _pause(self, collection_id: int) -> None:
         """Of the jobs of a collection with which something is wrong; of all where the one before met a fault too."""
+        until = monotonic() + PAUSE_S
         if self._faulty in (None, collection_id):
-            self._busy[collection_id] = monotonic() + PAUSE_S
+            self._busy[collection_id] = until
         else:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing, PAUSE_S)
+            self._paused = until
         self._faulty = collection_id
 
     def _run_of(self, job: StoredJob) -> LeasedRun:
         if job.kind == "warm":
-            return WarmRun(self._library, self._models, job)
-        return JobRun(self._library, self._models, self.spool, self.originals, job)
+            return WarmRun(self._library, self._models, self._lanes, job)
+        return JobRun(self._library, self._models, self.spool, self.originals, self._lanes, job)
 
 
 def check_name(name: str) -> None:

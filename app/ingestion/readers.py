@@ -21,7 +21,7 @@ from typing import Self
 
 from app.client.amounts import size
 from app.ingestion.survey import Pending
-from app.ingestion.worker import PATIENCE, Job, Outcome, ReadFile, Reply, Unread, memory_for, short_of_memory
+from app.ingestion.worker import PATIENCE, Job, Outcome, ReadFile, Reply, Same, Unread, memory_for, short_of_memory
 from app.loaders.base import MIB, ParseLimits
 from app.loaders.confinement import OUT_OF_MEMORY
 
@@ -46,10 +46,18 @@ _START = (
 class Readers:
     """Use it in a `with`. The processes start when the first files come."""
 
-    def __init__(self, workers: int | None = None, limits: ParseLimits | None = None, patience: float = PATIENCE):
+    def __init__(
+        self,
+        workers: int | None = None,
+        limits: ParseLimits | None = None,
+        patience: float = PATIENCE,
+        share: int = 1,
+    ):
+        """`share`: so many of them, each with as many processes, have the memory of one together."""
         self._limits = limits or ParseLimits()
         self._patience = patience
         self._workers = workers or min(MOST, os.cpu_count() or 1)
+        self._share = share
         self._threads = ThreadPoolExecutor(self._workers, thread_name_prefix="reader")
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._all: list[_Process] = []
@@ -85,7 +93,7 @@ class Readers:
         try:
             process = self._idle.get_nowait()
         except queue.Empty:
-            process = _Process(memory_for(self._limits.max_memory, self._workers))
+            process = _Process(memory_for(self._limits.max_memory, self._workers * self._share))
             self._all.append(process)
             if self._stopped:
                 process.stop()
@@ -110,6 +118,24 @@ class Readers:
         self._threads.shutdown()
         for process in self._all:
             process.bury()
+
+
+class ReadBefore(Readers):
+    """Of one file, which was read before, and is read again only where its document has changed since."""
+
+    def __init__(self, outcome: Outcome, share: int):
+        super().__init__(1, share=share)
+        self._outcome = outcome
+
+    def read(self, files: Iterable[Pending], retry: bool = False) -> Iterator[tuple[Pending, Outcome]]:
+        for file in files:
+            outcome, is_in = self._outcome, file.known_hash if file.is_ready else None
+            if isinstance(outcome, Same) and outcome.stamp.content_hash != is_in:
+                yield from super().read([file], retry)
+            elif isinstance(outcome, ReadFile) and outcome.stamp.content_hash == is_in:
+                yield file, Same(outcome.stamp)
+            else:
+                yield file, outcome
 
 
 def _taken(waiting: deque[tuple[Pending, Future[Outcome]]], backlog: Backlog) -> tuple[Pending, Outcome]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,13 +47,22 @@ OTHERS_GO = (
 LOGGED = 2  # what SQLite writes of each change: to its log, and then to the catalog
 
 
+@dataclass(frozen=True)
+class KvTurn:
+    """Of an ingest of one file, whose KV may take several turns."""
+
+    is_over: Callable[[], bool] = lambda: False  # asked behind each chunk: the document comes then, and the rest waits
+    goes_on: bool = False  # an earlier one has put KV off
+
+
 class KvRoom:
     """Of one ingest: which documents get their KV now. Under `auto` those that fit into what the budget and the disk
     leave, and nothing that is there makes room for them; under `eager` all do.
     """
 
-    def __init__(self, models: Models, mode: KvMode, *, looking: bool = False):
+    def __init__(self, models: Models, mode: KvMode, *, looking: bool = False, turn: KvTurn | None = None):
         """`looking`: for what changes nothing, and makes no store."""
+        self.turn, self.put_off = turn or KvTurn(), False  # whether another turn computes the rest
         self._models, self._settings, self.asked = models, models.settings, mode
         self.mode: KvMode = "on-use" if mode != "off" and not models.disk_bytes else mode
         self.remedy = ""  # for the first document that did not fit
@@ -80,6 +90,11 @@ class KvRoom:
     @property
     def _is_shared(self) -> bool:
         return self.mode == self._settings.kv == "eager"
+
+    def gives_way(self) -> bool:
+        """Whether no more is computed in this turn."""
+        self.put_off = self.put_off or self.turn.is_over()
+        return self.put_off
 
     def close(self) -> None:
         """Nothing is put into it any more."""
@@ -119,7 +134,8 @@ class KvRoom:
 
     def short(self) -> None:
         """Something has no room."""
-        self.remedy = self.remedy or self.more()
+        if self.mode == "auto":
+            self.remedy = self.remedy or self.more()
 
     def ended(self, error: StoreFull) -> None:
         """Something that was chosen was refused: others have taken its room meanwhile, or the disk takes less than it

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from app.errors import CollectionBusy, IngestStopped
 from app.ingestion import IngestResult
+from app.ingestion.lanes import Lanes
 from app.ingestion.leased_run import LeasedRun
 from app.library import Library
 from app.library.catalog.serving_records import StoredJob
@@ -18,21 +18,23 @@ if TYPE_CHECKING:
 
 
 _MADE = ("tokens", "kv_variants", "kv_bytes")
-TURN_S = 60.0  # it may take hours, and whoever sends a file meanwhile waits no longer than that and a document
 
 
 class WarmRun(LeasedRun):
     """It stops behind a document, and goes on there; also where its turn is over and others wait."""
 
-    def __init__(self, library: Library, models: Models, job: StoredJob):
-        super().__init__(library, job)
+    def __init__(self, library: Library, models: Models, lanes: Lanes, job: StoredJob):
+        super().__init__(library, lanes, job)
         self._models = models
         self._reached: WarmingProgress | None = None
         self._of_chunks = 0
         self._before = {name: int(job.progress.get(name) or 0) for name in _MADE}  # in earlier turns
 
     def _work(self) -> None:
-        while not self._warmed():
+        while True:
+            with self._computing():
+                if self._warmed():
+                    return
             self._wait()
 
     def _warmed(self) -> bool:
@@ -41,15 +43,13 @@ class WarmRun(LeasedRun):
 
         collection = self._collection()
         self._of_chunks = self._library.catalog.collections.totals(collection).chunks
-        over: float | None = None
         try:
             for reached in warm(self._library, self._models, collection, self.job.request["border"]):
                 self._reached = reached
                 if self._stopping.is_set():
                     raise IngestStopped("the job was stopped behind a document")
-                if over is None and reached.computed:  # first it goes over what others, or it, have done
-                    over = monotonic() + TURN_S
-                self.is_behind = over is not None and monotonic() >= over and self._jobs.waits(self.place)
+                # First it goes over what others, or it, have done.
+                self.is_behind = reached.computed > 0 and self._turn_is_over()
                 if self.is_behind:
                     raise IngestStopped("others wait")
         except CollectionBusy:

@@ -17,8 +17,8 @@ from itertools import accumulate
 import numpy as np
 
 from app.ingestion import IngestTally
-from app.ingestion.capture import KvCapture, KvRemoval
-from app.ingestion.draft import Check, ChunkVectors, Draft, uncut
+from app.ingestion.capture import KvCapture, KvRemoval, count_kv
+from app.ingestion.draft import OF_A_BATCH, OF_A_TEXT, Check, ChunkVectors, Draft, uncut
 from app.ingestion.draft import draft as cut
 from app.ingestion.room import DiskCheck, KvRoom
 from app.ingestion.stages import FileStages
@@ -30,10 +30,8 @@ from app.library.catalog.records import Collection, DocumentRecord, Removed
 from app.library.order import SHORT
 from app.models import Models
 from app.models.embedding import embed_chunks, in_parts
-from ragcache.errors import PromptError
 from retriever.sentences import Packed
 from retriever.shared_property import shared_property
-from splitter import SplitterError
 from splitter.base import Splitter
 from splitter.documents import way
 
@@ -45,9 +43,6 @@ FOLLOW = 4096  # chunks after which the indexes catch up, so that the end does n
 # A long document tells how far it is after so many chunks. The KV takes most of its time, where it is computed.
 STEP = 2048
 EMBEDDING = 0.1  # of a document's time, where its KV is computed too
-# What a single text can do to a splitter and a tokenizer, and to a model, which also fails in these ways as a whole.
-OF_A_TEXT = (SplitterError, PromptError, RecursionError, MemoryError)
-OF_A_BATCH = (ValueError, LookupError, RuntimeError, MemoryError)
 Advance = Callable[[int], None]  # told how many bytes of the file that is being added are done
 Tell = Callable[[float], None]  # the same as a share
 
@@ -131,11 +126,14 @@ class Writer:
         return drafts
 
     def touch(self, file: Pending, stamp: FileStamp) -> None:
-        """The content is what it was, so the next ingest need not read it."""
+        """The content is what it was, so the next ingest need not read it. What KV it lacks may have been put off."""
         assert file.state is not None
         self._touched.append((file.state.id, stamp.size, stamp.mtime_ns))
         if len(self._touched) >= TOUCHED:
             self._touch()
+        if self._room.turn.goes_on:
+            whole = self._room.now and self._capture.go_on(file.state.id, self._stages, self._check)
+            count_kv(self._room, self._tally, whole)
 
     def fail(self, file: Pending, stamp: FileStamp, reason: str) -> None:
         """The file no longer says what its document said, so that goes."""
@@ -151,8 +149,8 @@ class Writer:
         """Everything that was added is in when this returns."""
         self._embed(self._taken())
         self._touch()
-        lost, again = self._removal.finish(), self._room.mode != "off"
-        if lost and self._room.now:
+        lost, again = self._removal.finish(), self._room.mode != "off" and not self._room.put_off
+        if lost and again and self._room.now:
             again = self._capture.renew(self._collection, lost, self._check)
         elif lost and again:  # on use
             self._tally.note(
@@ -278,7 +276,7 @@ class Writer:
             told = f"files are cut by {self._collection.splitter!r} from now on, not by {older!r}"
             self._tally.note(f"{told}; documents that were in keep their chunks")
         self._tally.document(file.is_ready, draft.record.size, len(chunks), sum(chunk.tokens for chunk in chunks))
-        self._tally.on_use += not whole and self._room.mode != "off"
+        count_kv(self._room, self._tally, whole)
         self._room.came(file)
         self._tally.cut(way(self._collection.splitter, draft.parsed.kind, any(piece.heading for piece in draft.pieces)))
         self._behind += len(chunks)

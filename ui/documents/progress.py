@@ -124,7 +124,10 @@ def progress_share(job: Job) -> float:
 
 def _steps(job: Job) -> str:
     if job["state"] == "queued":
-        return f'<div class="rc-steps"><span>waits · {size(job["bytes"])}</span></div><span></span>'
+        waits = (
+            "is in, the rest of its KV waits" if job["progress"].get("document") else f"waits · {size(job['bytes'])}"
+        )
+        return f'<div class="rc-steps"><span>{waits}</span></div><span></span>'
     if job["state"] == "cancelled":
         return '<div class="rc-steps"><span>cancelled</span></div><span></span>'
     if job["state"] == "failed" and not _stages(job):

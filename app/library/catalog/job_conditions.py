@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, Text, or_, true, type_coerce
 
 from app.library.catalog.serving_tables import JOBS
+
+Ids = AbstractSet[int]
+Owners = AbstractSet[str]
+NONE: frozenset[Any] = frozenset()
 
 
 def of_owner(owner: str | None) -> ColumnElement[bool]:
     return true() if owner is None else JOBS.c.owner == owner
 
 
-def free(moment: datetime, place: str, but: AbstractSet[int]) -> ColumnElement[bool]:
+def free(moment: datetime, place: str, but: Ids, besides: Owners) -> ColumnElement[bool]:
     wanted = claimable(moment)
     if place:
         wanted &= at_place(place)
+    if besides:
+        wanted &= JOBS.c.owner.not_in(besides)
     return wanted & JOBS.c.collection_id.not_in(but) if but else wanted
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,9 +16,9 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, sel
 
 from app.document_names import forms
 from app.errors import Conflict, LimitReached, NotFound
-from app.job_states import ENDED, JobKind, JobState
+from app.job_states import ENDED, GAVE_WAY, JobKind, JobState
 from app.library.catalog.database import DatabasePart
-from app.library.catalog.job_conditions import at_place, claimable, free, left, named, of_owner
+from app.library.catalog.job_conditions import NONE, Ids, Owners, at_place, claimable, free, left, named, of_owner
 from app.library.catalog.keys import hold_key
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import KeyLimits, StoredJob
@@ -117,27 +116,27 @@ class Jobs(DatabasePart):
         with self._database.reading() as connection:
             return int(connection.scalar(select(func.count()).select_from(JOBS).where(waiting)) or 0)
 
-    def waits(self, place: str = "", but: AbstractSet[int] = frozenset()) -> bool:
+    def waits(self, place: str = "", but: Ids = NONE, besides: Owners = NONE) -> bool:
         """Whether `claim` would find one."""
         with self._database.reading() as connection:
-            wanted = free(_moment(connection), place, but)
+            wanted = free(_moment(connection), place, but, besides)
             return connection.scalar(select(JOBS.c.id).where(wanted).limit(1)) is not None
 
     def claim(
-        self, process: str, lease_s: float, place: str = "", but: AbstractSet[int] = frozenset()
+        self, process: str, lease_s: float, place: str = "", but: Ids = NONE, besides: Owners = NONE
     ) -> StoredJob | None:
         """A job that nobody works on is this process's now: the oldest of the owner who has waited longest since one of
         theirs began, so that who sends many holds nobody up. Where there is none, it is only a look.
 
         `place`: of those alone whose request names it, since their files are there and nowhere else.
-        `but`: of other collections than these.
+        `but`: of other collections than these. `besides`: of other owners than these.
         """
-        if not self.waits(place, but):
+        if not self.waits(place, but, besides):
             return None
         with self._database.writing() as connection:
             moment = _moment(connection)
             _give_up(connection, moment)
-            wanted = free(moment, place, but)
+            wanted = free(moment, place, but, besides)
             oldest = select(JOBS.c.id).where(wanted).order_by(JOBS.c.created, JOBS.c.id).limit(1)
             oldest = oldest.with_for_update(skip_locked=True)
             turns = _turns(connection, wanted)
@@ -212,8 +211,9 @@ class Jobs(DatabasePart):
             if job.progress.get("final"):
                 raise Conflict(f"job {job_id!r} would fail alike, and its file is not kept: mend it and send it again")
             anew = StoredJob(job.id, job.kind, job.collection_id, job.owner, "queued", job.request, _moment(connection))
+            kept = {"progress": {GAVE_WAY: True}} if job.progress.get(GAVE_WAY) else {}
             # When it was begun last stays: its owner has had a turn then.
-            _set(connection, job_id, {name: value for name, value in vars(anew).items() if name != "started"})
+            _set(connection, job_id, {name: value for name, value in vars(anew).items() if name != "started"} | kept)
             return _job(connection, job_id, owner)
 
     def forget(self, before: datetime) -> tuple[str, ...]:

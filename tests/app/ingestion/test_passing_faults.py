@@ -55,7 +55,7 @@ def test_a_job_waits_with_what_it_met_and_those_behind_it_are_not_touched(
     assert [(now(one).state, now(one).attempts) for one in (first, second)] == [("queued", 1), ("queued", 0)]
     assert now(first).error == "the disk is full"
     queue.close()
-    assert not queue._thread.is_alive(), "a pause holds up no end"
+    assert not any(one.is_alive() for one in queue._threads), "a pause holds up no end"
     queues().start()
     assert [(ended(library, one).state, now(one).error) for one in (first, second)] == [("done", None)] * 2
     assert now(first).attempts == 2

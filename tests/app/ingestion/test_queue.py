@@ -120,10 +120,9 @@ def test_index_files_forget_when_it_sweeps(queues: Queues, monkeypatch: pytest.M
     forgot, again = threading.Event(), threading.Event()
     moments = chain([forgot], repeat(again))
     monkeypatch.setattr("app.ingestion.queue.forget_all", lambda library, stopped: next(moments).set())
+    monkeypatch.setattr("app.ingestion.housekeeping.ROUND_S", 0.05)
     queues().start()
-    assert forgot.wait(30)
-    monkeypatch.setattr("app.ingestion.queue.SWEEP_S", 0)
-    assert again.wait(30)
+    assert forgot.wait(30) and again.wait(30)
 
 
 def test_no_end_of_a_queue_waits_for_what_is_to_be_forgotten(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:

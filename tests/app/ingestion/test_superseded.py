@@ -56,8 +56,9 @@ def test_what_is_tried_again_overwrites_nothing_newer(
 
 
 def test_nor_does_another_key_whose_turn_comes_later(
-    queues: Queues, library: Library, collection: Collection, tmp_path: Path
+    queues: Queues, library: Library, collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app.ingestion.queue.LANES", 1)
     queue = queues()
     queue.spool.open()
     one, two = (write_pdf(tmp_path / f"{n}.pdf", [[f"It has {n} cranes."]]).read_bytes() for n in ("one", "two"))

@@ -74,7 +74,7 @@ def test_a_warming_gives_way_to_files_that_wait(
     queue: IngestQueue, library: Library, ingest: Run, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same key, and for the same collection; then it goes on."""
-    monkeypatch.setattr("app.ingestion.warm_run.TURN_S", 0.0)
+    monkeypatch.setattr("app.ingestion.leased_run.TURN_S", 0.0)
     ingest(books)
     collection, jobs = library.collection_or_new("default"), library.catalog.jobs
     with held(library, collection):
@@ -91,7 +91,7 @@ def test_warmings_that_give_way_to_each_other_come_to_their_ends(
     queue: IngestQueue, library: Library, ingest: Run, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each turn computes something, however long it takes to come there; what they did is summed."""
-    monkeypatch.setattr("app.ingestion.warm_run.TURN_S", 0.0)
+    monkeypatch.setattr("app.ingestion.leased_run.TURN_S", 0.0)
     whole, turns = warming.warm, list[list[warming.WarmingProgress]]()
 
     def warm(*given: Any) -> Iterator[warming.WarmingProgress]:
@@ -150,7 +150,7 @@ def test_who_tries_many_again_is_bound_as_who_sends_them(
 
 def test_what_cannot_be_swept_holds_up_no_job(queue: IngestQueue, library: Library, collection: Collection) -> None:
     (queue.spool.folder / "b" / "lock").mkdir(parents=True)
-    queue._swept = -1e9
+    queue._house.sweep()
     assert ended(library, send(queue, collection, "harbour.txt", TEXT)).state == "done"
 
 

@@ -29,6 +29,12 @@ def test_no_time_is_told_that_nobody_measured() -> None:
     assert "left</" not in row(job("queued"))
 
 
+def test_one_whose_document_came_before_its_kv_says_that_it_is_in() -> None:
+    html = row(job("queued", progress={"stages": STAGES, "document": 3, "outcome": "added", "gave_way": True}))
+    assert "is in, the rest of its KV waits" in html and "waits · 2.0 KiB" not in html
+    assert "waits · 2.0 KiB" in row(job("queued", progress={"gave_way": True}))
+
+
 def test_one_that_failed_says_why_and_can_be_tried_again() -> None:
     html = row(job("failed", error="a.md is damaged"))
     assert "a.md is damaged" in html and 'data-rc="job-retry"' in html and "job-cancel" not in html

@@ -131,8 +131,8 @@ def test_who_tries_again_waits_as_others_do(catalog: Catalog, collection: Collec
         if job.id == failing.id:
             catalog.jobs.retry(job.id, "anna")
     assert turns == ["anna", "ben", "chris", "anna", "ben", "chris"]
-    assert not catalog.jobs.waits(but={collection.id}) and catalog.jobs.waits()
-    assert others
+    assert [catalog.jobs.waits(but={collection.id}), catalog.jobs.waits(besides={"anna"})] == [False, False]
+    assert others and catalog.jobs.waits() and catalog.jobs.waits(besides={"ben"})
 
 
 def test_jobs_are_listed_for_their_owner(catalog: Catalog, collection: Collection) -> None:
