@@ -251,9 +251,9 @@ def test_the_folders_of_the_program_are_no_documents(ingest: Run, library: Libra
 
 def test_files_that_no_loader_reads_are_told(ingest: Run, docs: Path) -> None:
     write(docs, a="Words.")
-    (docs / "letter.odt").write_bytes(b"PK")
+    (docs / "letter.pages").write_bytes(b"PK")
     (note,) = ingest(docs).notes
-    assert "1 file is left out, since no loader reads .odt (1)" in note
+    assert "1 file is left out, since no loader reads .pages (1)" in note
 
 
 def test_another_splitter_is_for_what_comes(ingest: Run, library: Library, docs: Path) -> None:
