@@ -54,6 +54,8 @@ LOADERS: Mapping[str, Callable[[], Loader]] = {
     "text": partial(_loader, "text", "load_text"),
     "code": partial(_loader, "text", "load_code"),
     "table": partial(_loader, "table", "load_table"),
+    "notebook": partial(_loader, "notebook", "load_notebook"),
+    "mail": partial(_loader, "mail", "load_mail"),
     "json": partial(_loader, "records", "load_json"),
     "jsonl": partial(_loader, "records", "load_jsonl"),
 }
@@ -71,6 +73,8 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "xlsx": (".xlsx", ".xlsm"),
     "epub": (".epub",),
     "html": (".html", ".htm", ".xhtml"),
+    "notebook": (".ipynb",),
+    "mail": (".eml",),
     "markdown": (".md", ".markdown", ".mdx", ".qmd", ".rmd"),
     "text": (".txt", ".text", ".log", ".rst", ".adoc", ".asciidoc", ".org", ".srt", ".vtt"),
     "table": (".csv", ".tsv", ".tab"),

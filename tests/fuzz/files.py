@@ -32,7 +32,7 @@ from app.loaders.base import ParseLimits
 from app.loaders.confinement import confine
 from splitter import make_splitter
 from splitter.base import ChunkLimits as Sizes
-from tests.app.loaders.files import write_chart, write_docx, write_epub, write_mixed_folder
+from tests.app.loaders.files import write_chart, write_docx, write_epub, write_mixed_folder, write_notebook
 from tests.app.loaders.mutations import mutated
 from tests.splitter.words import Words
 
@@ -134,6 +134,20 @@ NESTED = """<title>Page</title><h1>Coast</h1><pre><div><table><tr><td><pre>a</pr
 <table><tr><th>c<td><blockquote><ol><li><pre>d</pre><ul><li>e</ul></ol></blockquote><table><tr><td>f</table></table>
 <svg><title>g</title><path/><foreignObject><p>h</p></foreignObject></svg><p>i<select><option>j</select>"""
 CHAT = """[{"id": 1, "title": "k", "messages": [{"role": "l", "content": "m"}, {"role": "n", "content": "o"}]}]"""
+MAIL = f"""Subject: =?utf-8?q?s=C3=BC=C3=9F?=\nFrom: A <a@b>\nContent-Type: multipart/mixed; boundary=x\n
+--x\nContent-Type: multipart/alternative; boundary=y\n\n--y\nContent-Type: text/plain; charset=cp1252\n
+--y\nContent-Type: text/html\nContent-Transfer-Encoding: quoted-printable\n\n{NESTED}\n--y--
+--x\nContent-Type: image/png; name*=utf-8''%C3%BC.png\nContent-Transfer-Encoding: base64\n\nAAAA
+--x\nContent-Type: message/rfc822\n\nSubject: r\nTo: (s) t@u\n\nv\n--x--\n"""
+PRINTED: list[dict[str, object]] = [
+    {"output_type": "stream", "text": ["w\r", "\x1b[1mx\n"]},
+    {"output_type": "display_data", "data": {"text/plain": "<y>", "text/html": NESTED, "image/png": "AAAA"}},
+    {"output_type": "error", "ename": "z", "evalue": "a", "traceback": ["b"]},
+]
+CELLS: list[dict[str, object]] = [
+    {"cell_type": "heading", "level": 2, "source": ["c\n", "![d](data:image/png;base64,AAAA)"]},
+    {"cell_type": "code", "input": "```", "outputs": PRINTED},
+]
 FIELDS = "".join(f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end"))
 
 
@@ -145,6 +159,8 @@ def seeds() -> Mapping[str, bytes]:
         write_chart(folder / "talk.pptx", "LINE", _numbers())
         write_epub(folder / "novel.epub", {"one.xhtml": NESTED, "two.xhtml": "<pre><![CDATA[q < r]]></pre>"})
         (folder / "page.html").write_text(f"<html>{NESTED}", encoding="utf-8")
+        (folder / "letter.eml").write_text(MAIL, encoding="utf-8")
+        write_notebook(folder / "study.ipynb", CELLS)
         (folder / "data.json").write_text(CHAT, encoding="utf-8")
         (folder / "data.jsonl").write_text(CHAT[1:-1], encoding="utf-8")
         return {path.suffix[1:]: path.read_bytes() for path in sorted(folder.iterdir())}

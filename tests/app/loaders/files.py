@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -166,6 +167,13 @@ def write_epub(path: Path, chapters: Mapping[str, str], title: str = "A book", e
     return write_zip(path, parts | pages)
 
 
+def write_notebook(path: Path, cells: Sequence[Mapping[str, object]]) -> Path:
+    """Of version 4, in Python."""
+    whole = {"cells": cells, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    return path
+
+
 def write_zip(path: Path, parts: Mapping[str, str | bytes]) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in parts.items():
@@ -189,7 +197,13 @@ def write_mixed_folder(folder: Path) -> Path:
     write_epub(
         folder / "novel.epub", {"one.xhtml": "<h1>One</h1><p>Fog.</p>", "two.xhtml": f"<p>{said.format('epub')}</p>"}
     )
+    cells = [
+        {"cell_type": "markdown", "source": "# Study"},
+        {"cell_type": "code", "source": f"# {said.format('ipynb')}"},
+    ]
+    write_notebook(folder / "study.ipynb", cells)
     texts = {
+        "letter.eml": f"From: Ann <ann@example.org>\nSubject: Oil\n\n{said.format('eml')}\n",
         "page.html": f"<html><title>Page</title><h1>Coast</h1><p>{said.format('html')}</p>",
         "guide.md": f"# Guide\n\n{said.format('md')}\n",
         "notes.txt": f"Notes.\n\n{said.format('txt')}\n",

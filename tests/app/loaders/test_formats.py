@@ -19,7 +19,7 @@ from tests.app.loaders.files import (
 )
 
 KIND = {"pdf": "prose", "xlsx": "items", "text": "prose", "code": "code", "table": "items", "json": "items"}
-KIND |= {"jsonl": "items"} | dict.fromkeys(("docx", "pptx", "epub", "html", "markdown"), "markdown")
+KIND |= {"jsonl": "items"} | dict.fromkeys(("docx", "pptx", "epub", "html", "markdown", "notebook", "mail"), "markdown")
 PAGE = {"pdf": (2, "page"), "pptx": (2, "slide"), "xlsx": (1, "sheet"), "epub": (2, "chapter")}
 
 
