@@ -60,6 +60,9 @@ DOCX = Content("a Word document", ".docx")
 PPTX = Content("a PowerPoint presentation", ".pptx")
 XLSX = Content("an Excel workbook", ".xlsx")
 EPUB = Content("an EPUB book", ".epub")
+ODT = Content("an OpenDocument text", ".odt")
+ODS = Content("an OpenDocument spreadsheet", ".ods")
+ODP = Content("an OpenDocument presentation", ".odp")
 HTML = Content("an HTML page", ".html")
 # Office keeps its files of before 2007 in it, and today's when they have a password.
 OLE = Content("an encrypted or pre-2007 Office file")
@@ -97,6 +100,10 @@ PARTS = {
     "xl/workbook.xml": XLSX,
     "META-INF/container.xml": EPUB,
 }
+# The others tell it by a text in a part of its own.
+TYPE = "mimetype"
+OPEN_DOCUMENT = "application/vnd.oasis.opendocument."
+TYPES = {"text": ODT, "spreadsheet": ODS, "presentation": ODP}
 HTML_START = re.compile(
     rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?>(?:<!--.*?-->\s*+)*)<(?:!doctype\s++html|html|head|body)\b", re.I | re.S
 )
@@ -148,9 +155,18 @@ def _archive(data: bytes) -> Content:
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             names = set(archive.namelist())
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError):
+            told = _type(archive) if TYPE in names else ""
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError, RuntimeError, zlib.error):
         return ARCHIVE
-    return next((content for part, content in PARTS.items() if part in names), ARCHIVE)
+    by_type = TYPES.get(told.removeprefix(OPEN_DOCUMENT).removesuffix("-template"), ARCHIVE)
+    return next((content for part, content in PARTS.items() if part in names), by_type)
+
+
+def _type(archive: zipfile.ZipFile) -> str:
+    if archive.getinfo(TYPE).compress_type not in METHODS:
+        return ""
+    with archive.open(TYPE) as part:
+        return part.read(HEAD).decode("ascii", "replace").strip()
 
 
 def _opens_not(data: bytes) -> bool:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 TURN, SENT, REFUSED = "uploads", "sent-uploads", "refused-uploads"  # of the session
 TAKEN = 409  # a name
 FIRST = "documents"  # what the first collection is called
-KINDS = "Add documents: PDF, Word, PowerPoint, Excel, EPUB, e-mails, web pages, Markdown, text, tables, notebooks, code"
+KINDS = (
+    "Add documents: PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, e-mails, web pages, Markdown, text, tables, "
+    "notebooks, code"
+)
 
 
 def forbidden(connection: ServerConnection) -> bool:

@@ -17,7 +17,7 @@ from app.loaders.soundness import DAMAGE
 
 Change = Callable[[Random, bytes], bytes]
 
-ARCHIVES = ("docx", "pptx", "xlsx", "epub")
+ARCHIVES = ("docx", "pptx", "xlsx", "epub", "odt", "ods", "odp")
 NUMBERS = ("0", "-1", "1", "255", "65536", "2147483647", "4294967296", "99999999999999999999", "1e309", "NaN", "0x41")
 WORDS = (
     *NUMBERS, "", " ", "x" * 5_000, "../../etc/passwd", "http://example.org/", "rId1", "rId2", "\0", "\ud7ff", "\u2028",

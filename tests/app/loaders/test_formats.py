@@ -19,8 +19,11 @@ from tests.app.loaders.files import (
 )
 
 KIND = {"pdf": "prose", "xlsx": "items", "text": "prose", "code": "code", "table": "items", "json": "items"}
-KIND |= {"jsonl": "items"} | dict.fromkeys(("docx", "pptx", "epub", "html", "markdown", "notebook", "mail"), "markdown")
+KIND |= {"jsonl": "items", "ods": "items"} | dict.fromkeys(
+    ("docx", "pptx", "epub", "html", "markdown", "notebook", "mail", "odt", "odp"), "markdown"
+)
 PAGE = {"pdf": (2, "page"), "pptx": (2, "slide"), "xlsx": (1, "sheet"), "epub": (2, "chapter")}
+PAGE |= {"ods": (1, "sheet"), "odp": (2, "slide")}
 
 
 @pytest.fixture(scope="module")
