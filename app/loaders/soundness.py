@@ -60,6 +60,7 @@ DOCX = Content("a Word document", ".docx")
 PPTX = Content("a PowerPoint presentation", ".pptx")
 XLSX = Content("an Excel workbook", ".xlsx")
 EPUB = Content("an EPUB book", ".epub")
+RTF = Content("an RTF document", ".rtf")
 ODT = Content("an OpenDocument text", ".odt")
 ODS = Content("an OpenDocument spreadsheet", ".ods")
 ODP = Content("an OpenDocument presentation", ".odp")
@@ -81,7 +82,7 @@ SIGNATURES = (
     (b"\x7fELF", Content("a program")),
     (b"MZ\x90\0", Content("a program")),
     (b"SQLite format 3\0", Content("an SQLite database")),
-    (b"{\\rtf", Content("an RTF document")),
+    (b"{\\rtf", RTF),
     (b"%!PS-", Content("a PostScript file")),
 )
 # Words that a text may start with too: what follows them tells.

@@ -157,6 +157,10 @@ office:date-value="2024-01-31T00:00:00"/></table:table-row></table:table>"""
 SLIDES = f"""<draw:page><draw:frame presentation:class="title" svg:y="2cm" svg:x="1in">{OFFICE}</draw:frame>
 <draw:frame>{SHEETS}</draw:frame><presentation:notes><draw:frame><text:p>h</text:p></draw:frame></presentation:notes>
 </draw:page><draw:page/>"""
+RICH = r"""{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset0 a;}{\f1\fcharset128 b;}}{\stylesheet{\s1 heading 1;}}
+{\info{\title{\upr{c}{\*\ud{\u26481?}}}}}\pard\s1 d\'e9\par\pard{\listtext\'b7\tab}\ilvl1 e\u-10179?\u-8704?\par
+\trowd\pard\intbl f\cell{\f1\'93\'8c}\nestcell\cell\row\pard g{\footnote h}{\*\atnauthor i}{\*\annotation j}\par
+{\shp{\*\shpinst{\sp{\sn k}{\sv l}}{\shptxt m\par}}}{\field{\*\fldinst n}{\fldrslt o}}{\pict\bin3 }}}{\v p}\~\emdash}"""
 PRINTED: list[dict[str, object]] = [
     {"output_type": "stream", "text": ["w\r", "\x1b[1mx\n"]},
     {"output_type": "display_data", "data": {"text/plain": "<y>", "text/html": NESTED, "image/png": "AAAA"}},
@@ -177,6 +181,7 @@ def seeds() -> Mapping[str, bytes]:
         write_chart(folder / "talk.pptx", "LINE", _numbers())
         write_epub(folder / "novel.epub", {"one.xhtml": NESTED, "two.xhtml": "<pre><![CDATA[q < r]]></pre>"})
         (folder / "page.html").write_text(f"<html>{NESTED}", encoding="utf-8")
+        (folder / "paper.rtf").write_text(RICH, encoding="utf-8")
         (folder / "letter.eml").write_text(MAIL, encoding="utf-8")
         for name, body in (("memo.odt", OFFICE + SHEETS), ("oil.ods", SHEETS), ("slides.odp", SLIDES)):
             write_opendocument(folder / name, body)

@@ -20,7 +20,7 @@ TURN, SENT, REFUSED = "uploads", "sent-uploads", "refused-uploads"  # of the ses
 TAKEN = 409  # a name
 FIRST = "documents"  # what the first collection is called
 KINDS = (
-    "Add documents: PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, e-mails, web pages, Markdown, text, tables, "
+    "Add documents: PDF, Word, PowerPoint, Excel, OpenDocument, RTF, EPUB, e-mails, web pages, Markdown, text, tables, "
     "notebooks, code"
 )
 

@@ -39,9 +39,9 @@ def write(docs: Path, **said: str) -> None:
 
 def test_chunks_of_every_format_know_their_place(ingest: Run, library: Library, models: Models, docs: Path) -> None:
     result = ingest(write_mixed_folder(docs))
-    assert (result.added, result.failed, result.replaced) == (17, (), 0)
+    assert (result.added, result.failed, result.replaced) == (18, (), 0)
     found = documents(library)
-    assert len(found) == 17
+    assert len(found) == 18
     assert all(one.state == "ready" and Path(one.source).is_absolute() for one in found.values())
     for one in found.values():
         layout = library.catalog.documents.layout(one.id)

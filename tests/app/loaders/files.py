@@ -231,6 +231,7 @@ def write_mixed_folder(folder: Path) -> Path:
     shown = "".join(f"<draw:page><draw:frame><text:p>{slide}</text:p></draw:frame></draw:page>" for slide in slides)
     write_opendocument(folder / "slides.odp", shown)
     texts = {
+        "paper.rtf": f"{{\\rtf1\\ansi\\pard {said.format('rtf')}\\par}}",
         "letter.eml": f"From: Ann <ann@example.org>\nSubject: Oil\n\n{said.format('eml')}\n",
         "page.html": f"<html><title>Page</title><h1>Coast</h1><p>{said.format('html')}</p>",
         "guide.md": f"# Guide\n\n{said.format('md')}\n",

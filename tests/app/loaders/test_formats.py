@@ -20,7 +20,7 @@ from tests.app.loaders.files import (
 
 KIND = {"pdf": "prose", "xlsx": "items", "text": "prose", "code": "code", "table": "items", "json": "items"}
 KIND |= {"jsonl": "items", "ods": "items"} | dict.fromkeys(
-    ("docx", "pptx", "epub", "html", "markdown", "notebook", "mail", "odt", "odp"), "markdown"
+    ("docx", "pptx", "epub", "html", "markdown", "notebook", "mail", "odt", "odp", "rtf"), "markdown"
 )
 PAGE = {"pdf": (2, "page"), "pptx": (2, "slide"), "xlsx": (1, "sheet"), "epub": (2, "chapter")}
 PAGE |= {"ods": (1, "sheet"), "odp": (2, "slide")}
