@@ -101,10 +101,12 @@ PARTS = {
     "xl/workbook.xml": XLSX,
     "META-INF/container.xml": EPUB,
 }
-# The others tell it by a text in a part of its own.
-TYPE = "mimetype"
-OPEN_DOCUMENT = "application/vnd.oasis.opendocument."
-TYPES = {"text": ODT, "spreadsheet": ODS, "presentation": ODP}
+# The others tell it by a text in a part of its own, or in the list of all of them.
+TYPES_TOLD = ("mimetype", "META-INF/manifest.xml")
+OPEN_DOCUMENT = re.compile(
+    rb"application/vnd\.oasis\.opendocument\.(text|spreadsheet|presentation)(?:-template)?+(?![\w.-])"
+)
+BY_TYPE = {b"text": ODT, b"spreadsheet": ODS, b"presentation": ODP}
 HTML_START = re.compile(
     rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?>(?:<!--.*?-->\s*+)*)<(?:!doctype\s++html|html|head|body)\b", re.I | re.S
 )
@@ -156,18 +158,20 @@ def _archive(data: bytes) -> Content:
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             names = set(archive.namelist())
-            told = _type(archive) if TYPE in names else ""
+            told = (_open_document(archive, name) for name in TYPES_TOLD if name in names)
+            by_type = next((content for content in told if content is not None), ARCHIVE)
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError, RuntimeError, zlib.error):
         return ARCHIVE
-    by_type = TYPES.get(told.removeprefix(OPEN_DOCUMENT).removesuffix("-template"), ARCHIVE)
     return next((content for part, content in PARTS.items() if part in names), by_type)
 
 
-def _type(archive: zipfile.ZipFile) -> str:
-    if archive.getinfo(TYPE).compress_type not in METHODS:
-        return ""
-    with archive.open(TYPE) as part:
-        return part.read(HEAD).decode("ascii", "replace").strip()
+def _open_document(archive: zipfile.ZipFile, name: str) -> Content | None:
+    """By what a part of this name says at its start."""
+    if archive.getinfo(name).compress_type not in METHODS:
+        return None
+    with archive.open(name) as part:
+        found = OPEN_DOCUMENT.search(part.read(AT_ONCE))
+    return BY_TYPE[found[1]] if found else None
 
 
 def _opens_not(data: bytes) -> bool:

@@ -188,7 +188,7 @@ def write_opendocument(path: Path, body: str, styles: str = "", title: str = "",
         "mimetype": f"application/vnd.oasis.opendocument.{kind}",
         "content.xml": f"<office:document-content{declared}>{content}</office:document-content>",
         "meta.xml": f"<office:document-meta{declared}>{meta}</office:document-meta>",
-        "META-INF/manifest.xml": "<manifest/>",
+        "META-INF/manifest.xml": f'<manifest media-type="application/vnd.oasis.opendocument.{kind}"/>',
     }
     return write_zip(
         path, whole | {f"{name}.xml": f"<{name}{declared}>{part}</{name}>" for name, part in parts.items()}
