@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Kept free for everybody else on the machine, and for the catalog, which is written last.
 RESERVE = 256 << 20
-TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".rst", ".log"}
+TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".rst", ".log", ""}
 # Bytes of a file for each token, about: of plain texts, and of formats with pictures, fonts and markup in them.
 PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
 CHARACTERS = 3  # of a text for each token at least, in most languages

@@ -30,7 +30,7 @@ from ragcache.host import FILE, free_bytes, private_folder, put
 FOLDER = "uploads"
 LOCK = "lock"
 ID = "id"
-_NAME = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}\.[a-z0-9]+")
+_NAME = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}(?:\.[a-z0-9]+)?")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOOK = 16 * 1024**2  # bytes after which the room on the disk is looked at again, and what its owner may send
 Check: TypeAlias = Callable[[int], None]

@@ -152,7 +152,7 @@ def short_of_memory() -> Unread:
 def read(job: Job) -> Outcome:
     path = Path(job.path or job.source)
     try:
-        refuse_unknown(path)
+        refuse_unknown(Path(job.source))
         for _ in range(_TRIES):
             before = _stat(path)
             outcome = _read(path, job, before)

@@ -9,7 +9,8 @@
 `load` is `parse` of what `read_file` gives: who hashes a file hashes exactly the bytes that it parses. The libraries
 that read a format are imported when its first file comes.
 
-Formats are told by suffix. A new one is a file here, a line in LOADERS, its suffixes in FORMATS and a row in the tests.
+Formats are told by suffix, and of some files that have none by name. A new one is a file here, a line in LOADERS, its
+suffixes in FORMATS and a row in the tests.
 """
 
 from __future__ import annotations
@@ -47,12 +48,18 @@ LOADERS: Mapping[str, Callable[[], Loader]] = {
     "docx": partial(_loader, "docx", "load_docx"),
     "pptx": partial(_loader, "pptx", "load_pptx"),
     "xlsx": partial(_loader, "xlsx", "load_xlsx"),
+    "odt": partial(_loader, "odt", "load_odt"),
+    "ods": partial(_loader, "ods", "load_ods"),
+    "odp": partial(_loader, "odp", "load_odp"),
+    "rtf": partial(_loader, "rtf", "load_rtf"),
     "epub": partial(_loader, "epub", "load_epub"),
     "html": partial(_loader, "html", "load_html"),
     "markdown": partial(_loader, "text", "load_markdown"),
     "text": partial(_loader, "text", "load_text"),
     "code": partial(_loader, "text", "load_code"),
     "table": partial(_loader, "table", "load_table"),
+    "notebook": partial(_loader, "notebook", "load_notebook"),
+    "mail": partial(_loader, "mail", "load_mail"),
     "json": partial(_loader, "records", "load_json"),
     "jsonl": partial(_loader, "records", "load_jsonl"),
 }
@@ -68,8 +75,14 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "docx": (".docx", ".docm"),
     "pptx": (".pptx", ".pptm"),
     "xlsx": (".xlsx", ".xlsm"),
+    "odt": (".odt", ".ott"),
+    "ods": (".ods", ".ots"),
+    "odp": (".odp", ".otp"),
+    "rtf": (".rtf",),
     "epub": (".epub",),
     "html": (".html", ".htm", ".xhtml"),
+    "notebook": (".ipynb",),
+    "mail": (".eml",),
     "markdown": (".md", ".markdown", ".mdx", ".qmd", ".rmd"),
     "text": (".txt", ".text", ".log", ".rst", ".adoc", ".asciidoc", ".org", ".srt", ".vtt"),
     "table": (".csv", ".tsv", ".tab"),
@@ -78,11 +91,25 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "code": tuple(f".{name}" for name in CODE.split()),
 }
 SUFFIXES: Mapping[str, str] = MappingProxyType({suffix: name for name, all_of in FORMATS.items() for suffix in all_of})
+# Of files that have no suffix, in small letters.
+TEXTS = """
+    readme license licence unlicense copying copyright changelog changes history news authors contributors contributing
+    maintainers credits thanks acknowledgments acknowledgements notice patents install todo faq hacking
+"""
+PROGRAMS = """
+    makefile gnumakefile dockerfile containerfile jenkinsfile vagrantfile rakefile gemfile procfile brewfile justfile
+    podfile fastfile caddyfile tiltfile sconstruct sconscript kconfig kbuild
+"""
+NAMES: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(TEXTS.split(), "text") | dict.fromkeys(PROGRAMS.split(), "code")
+)
+VARIANT = re.compile(r"[-_].*")  # LICENSE-MIT, README_de
 
 
 def format_of(path: Path) -> str | None:
-    """The name of the format that the suffix tells, or None."""
-    return SUFFIXES.get(path.suffix.lower())
+    """The name of the format that the suffix tells, or the name of a file that has none; or None."""
+    suffix = path.suffix.lower()
+    return SUFFIXES.get(suffix) if suffix else NAMES.get(VARIANT.sub("", path.name.lower()))
 
 
 def load(path: Path, limits: ParseLimits | None = None) -> Parsed:
@@ -105,7 +132,7 @@ def parse(path: Path, data: bytes, limits: ParseLimits | None = None) -> Parsed:
 
 
 def refuse_unknown(path: Path) -> str:
-    """The name of the format. Raises LoadError for a suffix that no loader reads."""
+    """The name of the format. Raises LoadError for a name that tells none."""
     name = format_of(path)
     if name is None:
         raise LoadError(path, A_FOLDER) if path.is_dir() else unknown(path)
@@ -113,7 +140,7 @@ def refuse_unknown(path: Path) -> str:
 
 
 def unknown(path: Path) -> LoadError:
-    """Of a name whose suffix no loader reads; no file is looked at."""
+    """Of a name that tells no format; no file is looked at."""
     told = f"the suffix {path.suffix.lower()!r}" if path.suffix else "no suffix"
     known = ", ".join(suffixes[0] for suffixes in FORMATS.values())
     return LoadError(path, f"has {told}, which no loader reads: convert or rename it to one of {known} …")

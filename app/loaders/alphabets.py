@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
+from string import printable
 
 # The most frequent letters first. Letters outside ASCII matter most, so the tail is told as well.
 ENGLISH = "etaoinsrhldcumfpgwybvkxjqz"
@@ -99,6 +100,11 @@ LONE_SIGN = re.compile(
 LONE_LETTER = re.compile(r"(?<![\w\x80-\xff])[àÀèÈéÉêçñÑóÓôÔíÍöÖøØåÅ](?![\d@-~\x80-\x95\x98-\xff])")
 ASCII_LETTER = re.compile("[A-Za-z]")
 REPEATS = 8  # how often the same word tells something
+LANGUAGES = (
+    *(ENGLISH, *WESTERN, *CENTRAL, *TURKISH, *BALTIC, *CYRILLIC, *GREEK, *HEBREW, *ARABIC, *THAI),
+    *(JAPANESE, CHINESE, TAIWANESE, KOREAN),
+)
+FAMILIAR = frozenset("".join(LANGUAGES) + MARKS + printable)  # what most characters of a text are, in small letters
 
 
 @dataclass(frozen=True)

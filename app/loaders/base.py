@@ -160,6 +160,9 @@ class PagedText:
         self._length = 0
         self._pages: list[Page] = []
 
+    def __len__(self) -> int:
+        return len(self._pages)
+
     def add(self, number: int, text: str) -> int:
         """Appends a page -> where its text starts."""
         self._source.expect_pages(number, self._label)

@@ -89,6 +89,13 @@ class Flow:
         self.inline[start:] = [raised, " "] if content[-1].isspace() else [raised]
 
 
+def fenced(code: str, language: str = "") -> str:
+    """A block of it; "" where there is none."""
+    code = code.strip("\r\n").rstrip()
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
+    return f"{fence}{language}\n{code}\n{fence}" if code else ""
+
+
 def _is_item(block: str) -> bool:
     return re.match(r"\s*+(?:> )*+\s*+(?:- |\d++\. )", block) is not None
 

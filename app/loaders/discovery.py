@@ -32,7 +32,7 @@ def discover(
 ) -> Iterator[Path]:
     """Files to load, each once: folders are walked, other paths are given as they are, for `load` to judge.
 
-    In folders hidden names and unknown suffixes are left out, and with `globs` all that match none of them. A pattern
+    In folders hidden names and unknown formats are left out, and with `globs` all that match none of them. A pattern
     with a slash is matched against the path below the named folder, where `**` stands for any folders; one without
     against the name. Links are followed after all that is no link, so that a file is found under its own name first.
     `own` folders, which hold what the program has made of documents, are left out, whatever way leads to them.

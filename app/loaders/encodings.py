@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import logging
 import re
+from contextlib import suppress
+from unicodedata import category
 
 from app.errors import printable
-from app.loaders.alphabets import by_likelihood
+from app.loaders.alphabets import FAMILIAR, by_likelihood
 from app.loaders.base import SourceFile
 from app.loaders.soundness import refuse_binary
 
@@ -45,6 +47,12 @@ PRIVATE = re.compile("[\ue000-\uf8ff]")  # what pairs without a character are re
 REPLACED = "\ufffd"
 JAPANESE_MAIL = re.compile(rb"\x1b\$[@B](?:[!-~]{2})++\x1b\([BJ]")  # ISO-2022-JP: pairs of ASCII between two escapes
 XML = re.compile(rb"""<\?xml\s[^>]{0,200}?\sencoding\s*+=\s*+["']([\w.:-]{1,40}+)""")
+# UTF-16 without a mark: the least bytes of it, and the shares of familiar characters in the order of the bytes that is
+# right and in that which is wrong. Texts of 15 languages have .73 or more, and .05 or less.
+LEAST_UTF16 = 8
+SURE, UNLIKELY = 0.5, 0.25
+NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # categories of characters
+WHITE = "\t\n\r\f\x1b\b"
 ASCII = b"<meta> \\u0041 +AEE- ~"
 BINARY = "looks binary, not text as its name says: convert it to text, or leave it out"
 
@@ -58,9 +66,10 @@ def decode(source: SourceFile, declared: str = "") -> str:
     text = _marked(source)
     if text is None:
         if b"\0" in source.data:
-            raise source.error(BINARY)
-        xml = XML.match(source.data)
-        text = _unmarked(source, declared or (xml[1].decode("ascii") if xml else ""))
+            text = _utf16(source)
+        else:
+            xml = XML.match(source.data)
+            text = _unmarked(source, declared or (xml[1].decode("ascii") if xml else ""))
     sample = text[:SAMPLE]
     if "\0" in text or len(CONTROL.findall(sample)) * 50 > len(sample):
         raise source.error(BINARY)
@@ -78,6 +87,28 @@ def _marked(source: SourceFile) -> str | None:
                     "save it again as UTF-8"
                 ) from error
     return None
+
+
+def _utf16(source: SourceFile) -> str:
+    """Without a mark, where one order of the bytes makes a text of them and the other none. Raises LoadError."""
+    data = source.data
+    if len(data) % 2 == 0 and len(data) >= LEAST_UTF16:
+        shares = {encoding: _familiar(data, encoding) for encoding in ("utf-16-le", "utf-16-be")}
+        encoding, other = sorted(shares, key=lambda one: -shares[one])
+        if shares[encoding] >= SURE and shares[other] <= UNLIKELY:
+            with suppress(UnicodeDecodeError):
+                text = data.decode(encoding)
+                logger.warning("%s tells no encoding: read as %s", printable(source.path), encoding.upper())
+                return text
+    raise source.error(BINARY)
+
+
+def _familiar(data: bytes, encoding: str) -> float:
+    """The share of the first characters that are frequent in some language; 0 where one of them is of no text."""
+    sample = data[:SAMPLE].decode(encoding, "ignore")
+    if any(category(char) in NO_TEXT and char not in WHITE for char in set(sample)):
+        return 0
+    return sum(char.lower() in FAMILIAR for char in sample) / len(sample) if sample else 0
 
 
 def _unmarked(source: SourceFile, declared: str) -> str:

@@ -31,10 +31,10 @@ def load_html(source: SourceFile) -> Parsed:
     return Parsed(text, "markdown", title or first_heading(text) or source.name)
 
 
-def page_of(source: SourceFile) -> tuple[str, str]:
-    """Markdown and title of the bytes of a page, in the encoding that it declares."""
-    found = DECLARED.search(source.data, 0, HEAD)
-    text = decode(source, found[1].decode("ascii") if found else "")
+def page_of(source: SourceFile, declared: str = "") -> tuple[str, str]:
+    """Markdown and title of the bytes of a page, in the encoding that is declared for it, or that it declares."""
+    found = None if declared else DECLARED.search(source.data, 0, HEAD)
+    text = decode(source, found[1].decode("ascii") if found else declared)
     return markdown_of(_escaped(text) if XHTML.search(text, 0, HEAD) else text)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from app.loaders.blocks import BREAK, DEEPEST, SPACES, Cell, Flow, Table
+from app.loaders.blocks import BREAK, DEEPEST, SPACES, Cell, Flow, Table, fenced
 
 SCRIPTED = "script style template noscript svg math iframe object canvas audio video select"
 SKIPPED = frozenset(SCRIPTED.split())
@@ -259,11 +259,10 @@ class MarkdownWriter:
             self._raw.append("\n")
 
     def _close_pre(self) -> None:
-        raw = "".join(self._raw or ()).strip("\r\n").rstrip()
-        language, self._raw, self._language = self._language, None, ""
-        if raw:
-            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", raw)), default=0))
-            self._flow.add(f"{fence}{language}\n{raw}\n{fence}")
+        block = fenced("".join(self._raw or ()), self._language)
+        self._raw, self._language = None, ""
+        if block:
+            self._flow.add(block)
 
 
 def _is_checkbox(attributes: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ IDS = frozenset({"id", "uuid", "message_id", "parent_id"})
 
 
 def load_json(source: SourceFile) -> Parsed:
-    value = _read(source, decode(source), "")
+    value = read_json(source, decode(source))
     turns = _conversation(value)
     kind, items = ("items", _records(value)) if turns is None else ("chat", turns)
     return Parsed("\n\n".join(source.bounded(items)), kind, source.name)
@@ -30,7 +30,7 @@ def load_jsonl(source: SourceFile) -> Parsed:
     """One value a line; blank lines are none. Lines that are all conversations make a chat."""
     text = decode(source)
     lines = ((number, found.group()) for number, found in enumerate(re.finditer(r"[^\n]*\n?", text), start=1))
-    values = [_read(source, line.rstrip(), f"line {number}, ") for number, line in lines if line.strip()]
+    values = [read_json(source, line.rstrip(), f"line {number}, ") for number, line in lines if line.strip()]
     one = _conversation(values)
     several = [_conversation(value) for value in values] if one is None else [one]
     turns = [turn for conversation in several if conversation is not None for turn in conversation]
@@ -75,8 +75,8 @@ def _is_id(key: str, value: object) -> bool:
     return key in IDS and not isinstance(value, dict | list)
 
 
-def _read(source: SourceFile, text: str, where: str) -> object:
-    """Numbers stay as they are written."""
+def read_json(source: SourceFile, text: str, where: str = "") -> object:
+    """Its value; numbers stay as they are written. Raises LoadError."""
     try:
         value: object = json.loads(text, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_object)
     except json.JSONDecodeError as error:

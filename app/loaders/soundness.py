@@ -60,6 +60,10 @@ DOCX = Content("a Word document", ".docx")
 PPTX = Content("a PowerPoint presentation", ".pptx")
 XLSX = Content("an Excel workbook", ".xlsx")
 EPUB = Content("an EPUB book", ".epub")
+RTF = Content("an RTF document", ".rtf")
+ODT = Content("an OpenDocument text", ".odt")
+ODS = Content("an OpenDocument spreadsheet", ".ods")
+ODP = Content("an OpenDocument presentation", ".odp")
 HTML = Content("an HTML page", ".html")
 # Office keeps its files of before 2007 in it, and today's when they have a password.
 OLE = Content("an encrypted or pre-2007 Office file")
@@ -78,7 +82,7 @@ SIGNATURES = (
     (b"\x7fELF", Content("a program")),
     (b"MZ\x90\0", Content("a program")),
     (b"SQLite format 3\0", Content("an SQLite database")),
-    (b"{\\rtf", Content("an RTF document")),
+    (b"{\\rtf", RTF),
     (b"%!PS-", Content("a PostScript file")),
 )
 # Words that a text may start with too: what follows them tells.
@@ -97,6 +101,12 @@ PARTS = {
     "xl/workbook.xml": XLSX,
     "META-INF/container.xml": EPUB,
 }
+# The others tell it by a text in a part of its own, or in the list of all of them.
+TYPES_TOLD = ("mimetype", "META-INF/manifest.xml")
+OPEN_DOCUMENT = re.compile(
+    rb"application/vnd\.oasis\.opendocument\.(text|spreadsheet|presentation)(?:-template)?+(?![\w.-])"
+)
+BY_TYPE = {b"text": ODT, b"spreadsheet": ODS, b"presentation": ODP}
 HTML_START = re.compile(
     rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?>(?:<!--.*?-->\s*+)*)<(?:!doctype\s++html|html|head|body)\b", re.I | re.S
 )
@@ -148,9 +158,20 @@ def _archive(data: bytes) -> Content:
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             names = set(archive.namelist())
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError):
+            told = (_open_document(archive, name) for name in TYPES_TOLD if name in names)
+            by_type = next((content for content in told if content is not None), ARCHIVE)
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError, RuntimeError, zlib.error):
         return ARCHIVE
-    return next((content for part, content in PARTS.items() if part in names), ARCHIVE)
+    return next((content for part, content in PARTS.items() if part in names), by_type)
+
+
+def _open_document(archive: zipfile.ZipFile, name: str) -> Content | None:
+    """By what a part of this name says at its start."""
+    if archive.getinfo(name).compress_type not in METHODS:
+        return None
+    with archive.open(name) as part:
+        found = OPEN_DOCUMENT.search(part.read(AT_ONCE))
+    return BY_TYPE[found[1]] if found else None
 
 
 def _opens_not(data: bytes) -> bool:

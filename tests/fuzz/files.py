@@ -32,7 +32,14 @@ from app.loaders.base import ParseLimits
 from app.loaders.confinement import confine
 from splitter import make_splitter
 from splitter.base import ChunkLimits as Sizes
-from tests.app.loaders.files import write_chart, write_docx, write_epub, write_mixed_folder
+from tests.app.loaders.files import (
+    write_chart,
+    write_docx,
+    write_epub,
+    write_mixed_folder,
+    write_notebook,
+    write_opendocument,
+)
 from tests.app.loaders.mutations import mutated
 from tests.splitter.words import Words
 
@@ -134,6 +141,35 @@ NESTED = """<title>Page</title><h1>Coast</h1><pre><div><table><tr><td><pre>a</pr
 <table><tr><th>c<td><blockquote><ol><li><pre>d</pre><ul><li>e</ul></ol></blockquote><table><tr><td>f</table></table>
 <svg><title>g</title><path/><foreignObject><p>h</p></foreignObject></svg><p>i<select><option>j</select>"""
 CHAT = """[{"id": 1, "title": "k", "messages": [{"role": "l", "content": "m"}, {"role": "n", "content": "o"}]}]"""
+MAIL = f"""Subject: =?utf-8?q?s=C3=BC=C3=9F?=\nFrom: A <a@b>\nContent-Type: multipart/mixed; boundary=x\n
+--x\nContent-Type: multipart/alternative; boundary=y\n\n--y\nContent-Type: text/plain; charset=cp1252\n
+--y\nContent-Type: text/html\nContent-Transfer-Encoding: quoted-printable\n\n{NESTED}\n--y--
+--x\nContent-Type: image/png; name*=utf-8''%C3%BC.png\nContent-Transfer-Encoding: base64\n\nAAAA
+--x\nContent-Type: message/rfc822\n\nSubject: r\nTo: (s) t@u\n\nv\n--x--\n"""
+OFFICE = """<text:tracked-changes><text:p>a</text:p></text:tracked-changes><text:h text:outline-level="2">b</text:h>
+<text:list text:style-name="L" text:continue-numbering="true"><text:list-item text:start-value="3"><text:p>c<text:s
+text:c="2"/><text:note><text:note-body><text:p>d</text:p></text:note-body></text:note></text:p></text:list-item></text:list>
+<text:p>e<office:annotation><dc:creator>f</dc:creator><text:p>g</text:p></office:annotation></text:p><draw:object/>"""
+SHEETS = """<table:table table:name="a"><table:table-row table:number-rows-repeated="3"><table:table-cell
+table:number-columns-repeated="2" table:number-columns-spanned="2" office:value-type="float" office:value="1.5">
+<text:p>b</text:p></table:table-cell><table:covered-table-cell/><table:table-cell office:value-type="date"
+office:date-value="2024-01-31T00:00:00"/></table:table-row></table:table>"""
+SLIDES = f"""<draw:page><draw:frame presentation:class="title" svg:y="2cm" svg:x="1in">{OFFICE}</draw:frame>
+<draw:frame>{SHEETS}</draw:frame><presentation:notes><draw:frame><text:p>h</text:p></draw:frame></presentation:notes>
+</draw:page><draw:page/>"""
+RICH = r"""{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset0 a;}{\f1\fcharset128 b;}}{\stylesheet{\s1 heading 1;}}
+{\info{\title{\upr{c}{\*\ud{\u26481?}}}}}\pard\s1 d\'e9\par\pard{\listtext\'b7\tab}\ilvl1 e\u-10179?\u-8704?\par
+\trowd\pard\intbl f\cell{\f1\'93\'8c}\nestcell\cell\row\pard g{\footnote h}{\*\atnauthor i}{\*\annotation j}\par
+{\shp{\*\shpinst{\sp{\sn k}{\sv l}}{\shptxt m\par}}}{\field{\*\fldinst n}{\fldrslt o}}{\pict\bin3 }}}{\v p}\~\emdash}"""
+PRINTED: list[dict[str, object]] = [
+    {"output_type": "stream", "text": ["w\r", "\x1b[1mx\n"]},
+    {"output_type": "display_data", "data": {"text/plain": "<y>", "text/html": NESTED, "image/png": "AAAA"}},
+    {"output_type": "error", "ename": "z", "evalue": "a", "traceback": ["b"]},
+]
+CELLS: list[dict[str, object]] = [
+    {"cell_type": "heading", "level": 2, "source": ["c\n", "![d](data:image/png;base64,AAAA)"]},
+    {"cell_type": "code", "input": "```", "outputs": PRINTED},
+]
 FIELDS = "".join(f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end"))
 
 
@@ -145,6 +181,11 @@ def seeds() -> Mapping[str, bytes]:
         write_chart(folder / "talk.pptx", "LINE", _numbers())
         write_epub(folder / "novel.epub", {"one.xhtml": NESTED, "two.xhtml": "<pre><![CDATA[q < r]]></pre>"})
         (folder / "page.html").write_text(f"<html>{NESTED}", encoding="utf-8")
+        (folder / "paper.rtf").write_text(RICH, encoding="utf-8")
+        (folder / "letter.eml").write_text(MAIL, encoding="utf-8")
+        for name, body in (("memo.odt", OFFICE + SHEETS), ("oil.ods", SHEETS), ("slides.odp", SLIDES)):
+            write_opendocument(folder / name, body)
+        write_notebook(folder / "study.ipynb", CELLS)
         (folder / "data.json").write_text(CHAT, encoding="utf-8")
         (folder / "data.jsonl").write_text(CHAT[1:-1], encoding="utf-8")
         return {path.suffix[1:]: path.read_bytes() for path in sorted(folder.iterdir())}

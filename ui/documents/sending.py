@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 TURN, SENT, REFUSED = "uploads", "sent-uploads", "refused-uploads"  # of the session
 TAKEN = 409  # a name
 FIRST = "documents"  # what the first collection is called
-KINDS = "Add documents: PDF, Word, PowerPoint, Excel, EPUB, web pages, Markdown, text, tables, code"
+KINDS = (
+    "Add documents: PDF, Word, PowerPoint, Excel, OpenDocument, RTF, EPUB, e-mails, web pages, Markdown, text, tables, "
+    "notebooks, code"
+)
 
 
 def forbidden(connection: ServerConnection) -> bool:
@@ -47,8 +51,8 @@ def offer(connection: ServerConnection, collection: str, *, new: bool = False, s
 def replacement(connection: ServerConnection, collection: str, name: str) -> None:
     """A new version of a document, under its name, by a widget of its own: it never becomes one of another document."""
     turn = st.session_state.setdefault(TURN, 0)
-    suffix = name.rpartition(".")[2].lower()
-    file = st.file_uploader("New version", type=[suffix], key=f"replace-{collection}-{name}-{turn}")
+    suffix = PurePath(name).suffix.lower()
+    file = st.file_uploader("New version", type=suffix or None, key=f"replace-{collection}-{name}-{turn}")
     if file is not None:
         _send(connection, collection, [file], new=False, name=name)
 

@@ -39,9 +39,9 @@ def write(docs: Path, **said: str) -> None:
 
 def test_chunks_of_every_format_know_their_place(ingest: Run, library: Library, models: Models, docs: Path) -> None:
     result = ingest(write_mixed_folder(docs))
-    assert (result.added, result.failed, result.replaced) == (12, (), 0)
+    assert (result.added, result.failed, result.replaced) == (18, (), 0)
     found = documents(library)
-    assert len(found) == 12
+    assert len(found) == 18
     assert all(one.state == "ready" and Path(one.source).is_absolute() for one in found.values())
     for one in found.values():
         layout = library.catalog.documents.layout(one.id)
@@ -251,9 +251,9 @@ def test_the_folders_of_the_program_are_no_documents(ingest: Run, library: Libra
 
 def test_files_that_no_loader_reads_are_told(ingest: Run, docs: Path) -> None:
     write(docs, a="Words.")
-    (docs / "letter.odt").write_bytes(b"PK")
+    (docs / "letter.pages").write_bytes(b"PK")
     (note,) = ingest(docs).notes
-    assert "1 file is left out, since no loader reads .odt (1)" in note
+    assert "1 file is left out, since no loader reads .pages (1)" in note
 
 
 def test_another_splitter_is_for_what_comes(ingest: Run, library: Library, docs: Path) -> None:

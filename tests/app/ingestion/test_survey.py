@@ -34,15 +34,15 @@ def test_size_and_time_tell_what_has_changed(tmp_path: Path) -> None:
 def test_files_that_nothing_reads_are_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("words")
     assert take_survey([tmp_path], IngestOptions(), {}).unread() == ""
-    (tmp_path / "README").write_text("words")
+    (tmp_path / "noname").write_text("words")
     told = take_survey([tmp_path], IngestOptions(), {}).unread()
     assert told == "1 file is left out, since no loader reads files without a suffix (1): convert what should be in"
-    for name in ("a.DOC", "b.doc", "c.odt", "d.rtf", "e.\n\x1b[2J", f"f.{'x' * 200}", "g.zip"):
+    for name in ("a.DOC", "b.doc", "c.wpd", "d.wps", "e.\n\x1b[2J", f"f.{'x' * 200}", "g.zip"):
         (tmp_path / name).write_text("words")
     told = take_survey([tmp_path], IngestOptions(), {}).unread()
     assert told == (
-        "8 files are left out, since no loader reads .doc (2), files without a suffix (1), .\\n\\x1b[2j (1), .odt (1), "
-        ".rtf (1), …: convert what should be in"
+        "8 files are left out, since no loader reads .doc (2), files without a suffix (1), .\\n\\x1b[2j (1), .wpd (1), "
+        ".wps (1), …: convert what should be in"
     )
     assert take_survey([tmp_path], IngestOptions(glob=["*.txt"]), {}).unread() == ""
     odd = take_survey([tmp_path], IngestOptions(glob=["f.*"]), {}).unread()

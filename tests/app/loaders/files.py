@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -166,6 +167,34 @@ def write_epub(path: Path, chapters: Mapping[str, str], title: str = "A book", e
     return write_zip(path, parts | pages)
 
 
+def write_notebook(path: Path, cells: Sequence[Mapping[str, object]]) -> Path:
+    """Of version 4, in Python."""
+    whole = {"cells": cells, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    return path
+
+
+def write_opendocument(path: Path, body: str, styles: str = "", title: str = "", **parts: str) -> Path:
+    """Of the kind that its suffix tells; `styles` are those of its content, and `parts` come beside it."""
+    kind = {".odt": "text", ".ods": "spreadsheet", ".odp": "presentation"}[path.suffix]
+    names = ("office", "text", "table", "draw", "style", "presentation", "meta")
+    declared = "".join(f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in names)
+    declared += ' xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"'
+    declared += ' xmlns:dc="http://purl.org/dc/elements/1.1/"'
+    content = f"<office:automatic-styles>{styles}</office:automatic-styles>"
+    content += f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
+    meta = f"<office:meta><dc:title>{escape(title)}</dc:title></office:meta>"
+    whole = {
+        "mimetype": f"application/vnd.oasis.opendocument.{kind}",
+        "content.xml": f"<office:document-content{declared}>{content}</office:document-content>",
+        "meta.xml": f"<office:document-meta{declared}>{meta}</office:document-meta>",
+        "META-INF/manifest.xml": f'<manifest media-type="application/vnd.oasis.opendocument.{kind}"/>',
+    }
+    return write_zip(
+        path, whole | {f"{name}.xml": f"<{name}{declared}>{part}</{name}>" for name, part in parts.items()}
+    )
+
+
 def write_zip(path: Path, parts: Mapping[str, str | bytes]) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in parts.items():
@@ -189,7 +218,21 @@ def write_mixed_folder(folder: Path) -> Path:
     write_epub(
         folder / "novel.epub", {"one.xhtml": "<h1>One</h1><p>Fog.</p>", "two.xhtml": f"<p>{said.format('epub')}</p>"}
     )
+    cells = [
+        {"cell_type": "markdown", "source": "# Study"},
+        {"cell_type": "code", "source": f"# {said.format('ipynb')}"},
+    ]
+    write_notebook(folder / "study.ipynb", cells)
+    write_opendocument(folder / "memo.odt", f"<text:h>Memo</text:h><text:p>{said.format('odt')}</text:p>")
+    cell = f"<table:table-cell><text:p>{said.format('ods')}</text:p></table:table-cell>"
+    rows = f"<table:table-row>{cell}</table:table-row>"
+    write_opendocument(folder / "oil.ods", f'<table:table table:name="Oil">{rows}</table:table>')
+    slides = ("Welcome.", said.format("odp"))
+    shown = "".join(f"<draw:page><draw:frame><text:p>{slide}</text:p></draw:frame></draw:page>" for slide in slides)
+    write_opendocument(folder / "slides.odp", shown)
     texts = {
+        "paper.rtf": f"{{\\rtf1\\ansi\\pard {said.format('rtf')}\\par}}",
+        "letter.eml": f"From: Ann <ann@example.org>\nSubject: Oil\n\n{said.format('eml')}\n",
         "page.html": f"<html><title>Page</title><h1>Coast</h1><p>{said.format('html')}</p>",
         "guide.md": f"# Guide\n\n{said.format('md')}\n",
         "notes.txt": f"Notes.\n\n{said.format('txt')}\n",

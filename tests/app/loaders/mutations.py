@@ -17,7 +17,7 @@ from app.loaders.soundness import DAMAGE
 
 Change = Callable[[Random, bytes], bytes]
 
-ARCHIVES = ("docx", "pptx", "xlsx", "epub")
+ARCHIVES = ("docx", "pptx", "xlsx", "epub", "odt", "ods", "odp")
 NUMBERS = ("0", "-1", "1", "255", "65536", "2147483647", "4294967296", "99999999999999999999", "1e309", "NaN", "0x41")
 WORDS = (
     *NUMBERS, "", " ", "x" * 5_000, "../../etc/passwd", "http://example.org/", "rId1", "rId2", "\0", "\ud7ff", "\u2028",
@@ -33,6 +33,7 @@ MARKS = (
 )  # fmt: skip
 TAG = re.compile(rb"<[^<>]{1,2000}>")
 VALUE = re.compile(rb'(?<==)"[^"<>]{0,2000}"')
+CONTROL = re.compile(rb"\\[a-z]{1,32}-?\d{0,10} ?|\\[^a-z]|[{}]")
 PDF_NUMBER = re.compile(rb"(?<=[ /\[<])\d{1,10}(?=[ /\]>\r\n])")
 
 
@@ -128,6 +129,18 @@ def entities(rng: Random, data: bytes) -> bytes:
     return head + body[:start] + rng.choice((b"&a8;", b"&x;")) + body[start:]
 
 
+def words(rng: Random, data: bytes) -> bytes:
+    """A control word or group of RTF that is repeated, left out, put elsewhere, or has another number."""
+    found = list(CONTROL.finditer(data))
+    if not found:
+        return flip(rng, data)
+    chosen, other = rng.choice(found), rng.choice(found)
+    number = chosen[0].rstrip() + rng.choice(NUMBERS).encode() + b" "
+    times = min(_times(rng), 300_000 // len(chosen[0]))
+    new = rng.choice((chosen[0] * times, b"", other[0], chosen[0] + other[0], number))
+    return data[: chosen.start()] + new + data[chosen.end() :]
+
+
 def numbers(rng: Random, data: bytes) -> bytes:
     """A number or a reference of a PDF."""
     found = list(PDF_NUMBER.finditer(data))
@@ -185,6 +198,7 @@ BYTES: tuple[Change, ...] = (flip, cut, repeat, move, length)
 TEXT: tuple[Change, ...] = (flip, cut, repeat, move, mark, mark, mark, recode)
 CHANGES = {
     "pdf": (*BYTES, numbers, numbers, numbers, streams),
+    "rtf": (*BYTES, words, words, words, words, mark),
     "html": (*TEXT, tags, tags, values, entities),
     **dict.fromkeys(ARCHIVES, (*BYTES, *(parts,) * 8)),
 }

@@ -29,6 +29,13 @@ def test_folders_are_walked_in_order_without_hidden_and_unknown(tmp_path: Path) 
     assert (tally.hidden, tally.unknown, tally.problems) == (2, {".bin": 1, "": 1}, [])
 
 
+def test_files_without_a_suffix_are_found_by_their_names(tmp_path: Path) -> None:
+    names = ["LICENSE-MIT", "Makefile", "README", "a/Dockerfile", "a/changelog"]
+    tally = WalkTally()
+    assert found(grown(tmp_path, *names, "a/readme.bin", "a/readmes", "a/data"), tally=tally) == names
+    assert tally.unknown == {".bin": 1, "": 2}
+
+
 @pytest.mark.parametrize(
     ("globs", "names"),
     [

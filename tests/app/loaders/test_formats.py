@@ -19,14 +19,17 @@ from tests.app.loaders.files import (
 )
 
 KIND = {"pdf": "prose", "xlsx": "items", "text": "prose", "code": "code", "table": "items", "json": "items"}
-KIND |= {"jsonl": "items"} | dict.fromkeys(("docx", "pptx", "epub", "html", "markdown"), "markdown")
+KIND |= {"jsonl": "items", "ods": "items"} | dict.fromkeys(
+    ("docx", "pptx", "epub", "html", "markdown", "notebook", "mail", "odt", "odp", "rtf"), "markdown"
+)
 PAGE = {"pdf": (2, "page"), "pptx": (2, "slide"), "xlsx": (1, "sheet"), "epub": (2, "chapter")}
+PAGE |= {"ods": (1, "sheet"), "odp": (2, "slide")}
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = write_mixed_folder(tmp_path_factory.mktemp("mixed"))
-    return {SUFFIXES[path.suffix]: path for path in folder.iterdir()}
+    return {SUFFIXES[path.suffix]: path for path in folder.iterdir() if path.suffix}
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -50,6 +53,16 @@ def test_suffixes_may_be_written_large(tmp_path: Path) -> None:
     path = tmp_path / "READ.TXT"
     path.write_text("Hello there.")
     assert load(path).text == "Hello there."
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("README", "prose"), ("License", "prose"), ("LICENSE-MIT", "prose"), ("Makefile", "code")]
+)
+def test_names_without_a_suffix_tell_a_format_too(name: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("all: of these\n")
+    parsed = load(path)
+    assert (parsed.text, parsed.kind, parsed.title) == ("all: of these\n", kind, name)
 
 
 def test_importing_the_loaders_imports_no_library() -> None:

@@ -121,6 +121,11 @@ def test_a_deleted_document_is_gone(client: httpx2.Client) -> None:
     assert client.delete(f"/v1/collections/shelf/documents/{document}").status_code == 404
 
 
+def test_a_file_without_a_suffix_is_taken_by_its_name(client: httpx2.Client) -> None:
+    assert sent(client, "README", "It is read first.")["state"] == "done"
+    assert client.put("/v1/collections/shelf/documents/noname", content=b"words").status_code == 422
+
+
 def test_what_cannot_be_read_says_why(client: httpx2.Client, settings: Settings) -> None:
     job = sent(client, "broken.pdf", b"%PDF-1.7 and then nothing of one")
     assert job["state"] == "failed"

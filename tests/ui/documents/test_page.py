@@ -143,6 +143,24 @@ def test_a_document_is_opened_and_deleted_with_what_hangs_on_it(page: AppTest, c
     assert any("is deleted" in one.value for one in page.success)
 
 
+@pytest.mark.parametrize(("name", "kinds"), [("README", []), ("quays.md", [".md"])])
+def test_a_new_version_has_the_suffix_of_the_old_one_if_any(
+    page: AppTest, client: httpx2.Client, name: str, kinds: list[str]
+) -> None:
+    client.post("/v1/collections", json={"name": "shelf"})
+    client.put(f"/v1/collections/shelf/documents/{name}", content=b"The quays are old.")
+    ended(client)
+    (one,) = client.get("/v1/collections/shelf/documents").json()["data"]
+    act(page, "document", str(one["id"]))
+    (uploader,) = [one for one in page.file_uploader if one.label == "New version"]
+    assert list(uploader.proto.type) == kinds
+    uploader.set_value((name, b"The quays are new.", "")).run()
+    ended(client)
+    (one,) = client.get("/v1/collections/shelf/documents").json()["data"]
+    found = client.get(f"/v1/collections/shelf/documents/{one['id']}").json()
+    assert (one["name"], found["text"]) == (name, "The quays are new.")
+
+
 def test_a_text_is_fetched_again_where_it_has_changed_alone(
     page: AppTest, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
