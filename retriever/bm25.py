@@ -123,6 +123,26 @@ def merge(segments: Sequence[WordSegment]) -> WordSegment:
     return _segment(ids, lengths, ordered, rank[order], np.concatenate(places)[order], np.concatenate(times)[order])
 
 
+def compacted(segment: WordSegment) -> WordSegment:
+    """Of its live chunks: the order stays, so nothing is sorted."""
+    if not segment.live:
+        return merge([segment])
+    kept = segment.alive[segment.places]
+    per_word = np.add.reduceat(kept, segment.starts[:-1], dtype=np.int64)
+    present = per_word > 0
+    renumbered = (np.cumsum(segment.alive) - 1).astype(TYPES["places"])
+    arrays = {
+        "ids": segment.ids[segment.alive],
+        "lengths": segment.lengths[segment.alive],
+        "hashes": segment.hashes[present],
+        "starts": np.concatenate([[0], np.cumsum(per_word[present])]),
+        "places": renumbered[segment.places[kept]],
+        "times": segment.times[kept],
+    }
+    arrays["alive"] = np.ones(len(arrays["ids"]))
+    return WordSegment(**{name: np.ascontiguousarray(array, dtype=TYPES[name]) for name, array in arrays.items()})
+
+
 def _segment(ids: Array, lengths: Array, hashes: Array, ranks: Array, places: Array, times: Array) -> WordSegment:
     """From postings in order, each with the rank of its word; words without postings are left out."""
     present, firsts = np.unique(ranks, return_index=True)

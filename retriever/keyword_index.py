@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever import FloatArray, IntArray, RetrieverError, Vectors
-from retriever.bm25 import TYPES, Scored, WordSegment, build, hashed, merge, score
+from retriever.bm25 import TYPES, Scored, WordSegment, build, compacted, hashed, merge, score
 from retriever.derived import DerivedIndex
 from retriever.generations import Distrusted, Generations, Manifest
 from retriever.languages import SMALL_WORDS, STEMS
@@ -103,14 +103,14 @@ class KeywordIndex(DerivedIndex):
         segments, anew = [segment for segment in self._segments if segment.live], 0
         for place, segment in enumerate(segments):
             if segment.dead * DEAD_PART > len(segment.ids):
-                segments[place] = merge([segment])
+                segments[place] = compacted(segment)
                 anew += segment.live
         self._segments = segments
         return anew
 
     def _purge(self) -> None:
         """Deleted words could be read in the file. Searches go on meanwhile."""
-        segments = [merge([segment]) if segment.dead else segment for segment in self._segments if segment.live]
+        segments = [compacted(segment) if segment.dead else segment for segment in self._segments if segment.live]
         with self._lock:
             self._segments = segments
 

@@ -128,7 +128,7 @@ class VectorIndex(DerivedIndex):
         return self.live
 
     def _purge(self) -> None:
-        """Removed vectors are gone from all structures."""
+        """Removed vectors are gone from all structures. IVF keeps the centres that it was trained to."""
 
     def _name_for(self, live: int) -> str:
         """It grows at once, and shrinks when half as many would still do."""

@@ -6,7 +6,7 @@ What is there already stays, so a run that was stopped goes on where it was.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -40,13 +40,20 @@ class WarmingProgress:
     tokens: int = 0  # of them
     nbytes: int = 0  # of them, in memory
     failed: tuple[tuple[str, str], ...] = ()  # source and reason
+    last: int = 0  # the document's id
 
 
 def warm(
-    library: Library, models: Models, collection: Collection, border: str = ""
+    library: Library,
+    models: Models,
+    collection: Collection,
+    border: str = "",
+    after: int = 0,
+    check: Callable[[], None] = lambda: None,
 ) -> Generator[WarmingProgress, None, None]:
     """One report after each document. Holds the collection's ingest lock meanwhile. `border`: within which it is
-    computed, for those whom no KV of everybody may serve.
+    computed, for those whom no KV of everybody may serve. `after`: the `last` of another run; it goes on behind that.
+    `check`, behind each chunk, ends it by what it raises; what was computed of that document stays, untold.
 
     Raises CatalogError while an ingest runs, MaintenanceError where no KV is to be kept and when the cache is too
     small to hold what was just computed; StoreError when it cannot be written.
@@ -60,8 +67,10 @@ def warm(
         system = template.system()
         _arrange(library, collection)
         warmer, done, before = Warmer(cache, system), WarmingProgress(), cache.store.kept.crowded_out
-        for document in library.catalog.documents.all(collection, "ready"):
-            done = _warm(library, template, collection, document, warmer, done)
+        documents = library.catalog.documents.all(collection, "ready")
+        begin = next((place for place, one in enumerate(documents, 1) if one.id == after), 0)
+        for document in documents[begin:]:
+            done = _warm(library, template, collection, document, warmer, done, check)
             if cache.store.kept.crowded_out > before:
                 raise MaintenanceError(
                     f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
@@ -91,6 +100,7 @@ def _warm(
     document: Document,
     warmer: Warmer,
     done: WarmingProgress,
+    check: Callable[[], None],
 ) -> WarmingProgress:
     stored, segments = _segments(library, template, document)
     order = library.catalog.order
@@ -109,6 +119,7 @@ def _warm(
         for variant in warmer.document(segments, before):
             sizes[variant.key] = variant.nbytes
             tokens += len(variant)
+            check()
     except PromptError as error:
         failed += ((document.source, str(error)),)
     if tokens:
@@ -122,6 +133,7 @@ def _warm(
         tokens=done.tokens + tokens,
         nbytes=done.nbytes + sum(sizes.values()),
         failed=failed,
+        last=document.id,
     )
 
 

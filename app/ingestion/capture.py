@@ -153,7 +153,8 @@ class KvCapture:
                 self._tally.kv_bytes += variant.nbytes
                 self._tokens += len(variant)
                 self._seconds, started = self._seconds + perf_counter() - started, perf_counter()
-                if self._room.gives_way():
+                # What makes room by what was computed before would go on for ever, turn by turn.
+                if not self._crowds and self._room.gives_way():
                     return False
         except PromptError as error:
             # The document itself is sound, and its chunks are found; answers compute what is not there.
@@ -164,9 +165,13 @@ class KvCapture:
             log.warning("KV is left to use: %s", error)
             self._room.ended(error)
             return False
-        if self._cache.store.kept.crowded_out > self._crowded_out:
+        if self._crowds:
             self._tally.note("the KV cache was full, and what is used least made room: raise RAGCACHE_DISK_BYTES")
         return True
+
+    @property
+    def _crowds(self) -> bool:
+        return self._cache.store.kept.crowded_out > self._crowded_out
 
     def _warmed(self, segments: Iterable[Chunk], before: Sequence[Chunk]) -> Iterator[Variant]:
         return self._warmer.document(list(segments), before)

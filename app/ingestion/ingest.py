@@ -183,7 +183,7 @@ class Ingest:
         if add_left_sentences(self._library, self._models, collection, self._check_stopped):
             learn_if_due(self._library, self._models, collection, wrote=self._tally.chunks > 0)
         else:
-            told = "some chunks were embedded anew without their sentences, so answers are found by whole chunks"
+            told = "some chunks have no sentences yet, so answers are found by whole chunks"
             self._tally.note(f"{told}: `ragcache reindex -c {shlex.quote(collection.name)}` adds them at once")
         note_kv(self._room, self._tally, collection, survey.unchanged)
         if self._options.splitter and not writer.bound:

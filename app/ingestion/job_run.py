@@ -84,7 +84,7 @@ class JobRun(LeasedRun):
                 found.id, found.content_hash, found.size, found.mtime_ns, found.state, found.attempts, None
             )
         file = Pending(source, int(self.job.request["size"]), state, str(path))
-        with Readers(1, share=LANES) as readers:
+        with Readers(1, share=self._share) as readers:
             self._begin(readers)
             ((_, outcome),) = readers.read([file], retry=True)
         if self._stopping.is_set():
@@ -95,7 +95,7 @@ class JobRun(LeasedRun):
     def _ingested(self, collection: Collection, path: Path, outcome: Outcome | None) -> IngestResult:
         options = IngestOptions(workers=1, retry_failed=True)
         turn = KvTurn(self._gives_way, goes_on=self._gave_way)
-        readers = ReadBefore(outcome, LANES) if outcome is not None else Readers(1, share=LANES)
+        readers = ReadBefore(outcome, self._share) if outcome is not None else Readers(1, share=self._share)
         ingest = Ingest(
             self._library, self._models, collection, options, self._progress, None, self._stages, turn, readers
         )
@@ -111,6 +111,11 @@ class JobRun(LeasedRun):
             self._originals.drop([before.content_hash])
         return result
 
+    @property
+    def _share(self) -> int:
+        """Of the memory that there is for reading: all of it, or as much as another job has, where there is one."""
+        return LANES if self._lanes.owners(but=self.job) else 1
+
     def _begin(self, ends: Ingest | Readers) -> None:
         with self._lock:
             self._ends = ends
@@ -122,15 +127,16 @@ class JobRun(LeasedRun):
         by keys, and files may have waited on another machine.
         """
         _, document = self._found(collection)
-        self._outdated = False
-        if self._came and (document is None or document.content_hash != self.job.request["sha256"]):
+        held = document.content_hash if document is not None and document.state == "ready" else None
+        is_own = held == self.job.request["sha256"]
+        if self._came and not is_own:
             self._outdated = True  # or it was deleted
-        elif document is not None and document.state == "ready":
-            held = document.content_hash
-            newer = self._jobs.newer(self.job)
+        elif held is None or (is_own and self._gave_way):  # whose KV goes on, whoever has sent the same since
+            self._outdated = False
+        else:
             self._outdated = any(
-                one.state == "done" or (one.state in ("running", "failed") and one.request["sha256"] == held)
-                for one in newer
+                one.state == "done" or (one.state != "cancelled" and one.request["sha256"] == held)
+                for one in self._jobs.newer(self.job)
             )
         return self._outdated
 

@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import Any
 
@@ -114,7 +114,8 @@ class LeasedRun(ABC):
         if self._cancelled:
             self._jobs.stop(self.job)
         else:
-            self._tell()  # the next turn counts on from there
+            with suppress(CatalogError):  # then the lease runs out, or less is known of this turn
+                self._tell()  # the next turn counts on from there
             self._jobs.release(self.job, behind=self.is_behind)
 
     def _wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Files that clients send, those of one owner one after the other; and KV that is to be computed between them.
+"""Files that clients send, in a process those of one owner one after the other; and KV that is to be computed between.
 
 The jobs are rows of the catalog, so all processes over it share them, and those of one that was killed go on in the
 next. Each is run by one process at a time, beside one of another owner (`lanes`); it may be run again, and then finds
@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 
 from app.document_names import composed
-from app.errors import Conflict, IngestError, can_be_shown
+from app.errors import Conflict, IngestError, IngestStopped, can_be_shown
 from app.ingestion import IngestResult
 from app.ingestion.coming import ComingFiles
 from app.ingestion.housekeeping import Housekeeper
@@ -228,7 +228,8 @@ class IngestQueue:
         try:
             result = run.run()
             if result is not None:
-                self._behind(result)
+                with suppress(IngestStopped), self._lanes.computing(lambda: self._closing):
+                    self._behind(result)
         finally:
             with self._changed:
                 self._runs.remove(run)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # Kept free for everybody else on the machine, and for the catalog, which is written last.
 RESERVE = 256 << 20
+ORDINARY = 1 << 30  # that a document may need, with its KV: some 10,000 tokens of a model of a billion parameters
 TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".rst", ".log", ""}
 # Bytes of a file for each token, about: of plain texts, and of formats with pictures, fonts and markup in them.
 PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
@@ -272,8 +273,8 @@ class DiskCheck:
     def _check(self, folder: Path, needed: int) -> None:
         free = free_bytes(folder)
         if needed + RESERVE > free:
-            # Where an ordinary document has room, it is this one that has none, and will have none.
-            kind = DiskShort if free < 2 * RESERVE else IngestError
+            # Where an ordinary document has room, it is a large one that has none, and will have none.
+            kind = DiskShort if free < 2 * RESERVE or needed <= ORDINARY else IngestError
             raise kind(
                 f"the disk of {folder} is nearly full: {size(free)} are free, and the next document may need "
                 f"{size(needed)} beside a reserve of {size(RESERVE)}. Free some space and run the "

@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     from app.cachecare.warming import WarmingProgress
 
 
-_MADE = ("tokens", "kv_variants", "kv_bytes")
+_DONE = ("documents", "chunks", "tokens", "kv_variants", "kv_bytes", "failed")
+_LAST = "last"  # the document that it is behind
 
 
 class WarmRun(LeasedRun):
-    """It stops behind a document, and goes on there; also where its turn is over and others wait."""
+    """It stops behind a chunk, and goes on with its document; also where its turn is over and others wait."""
 
     def __init__(self, library: Library, models: Models, lanes: Lanes, job: StoredJob):
         super().__init__(library, lanes, job)
         self._models = models
         self._reached: WarmingProgress | None = None
         self._of_chunks = 0
-        self._before = {name: int(job.progress.get(name) or 0) for name in _MADE}  # in earlier turns
+        self._told_before = job.progress
+        self._before = {name: int(job.progress.get(name) or 0) for name in (*_DONE, _LAST)}  # in earlier turns
 
     def _work(self) -> None:
         while True:
@@ -44,26 +46,28 @@ class WarmRun(LeasedRun):
         collection = self._collection()
         self._of_chunks = self._library.catalog.collections.totals(collection).chunks
         try:
-            for reached in warm(self._library, self._models, collection, self.job.request["border"]):
+            border, last = self.job.request["border"], self._before[_LAST]
+            for reached in warm(self._library, self._models, collection, border, last, self._check):
                 self._reached = reached
-                if self._stopping.is_set():
-                    raise IngestStopped("the job was stopped behind a document")
-                # First it goes over what others, or it, have done.
-                self.is_behind = reached.computed > 0 and self._turn_is_over()
-                if self.is_behind:
-                    raise IngestStopped("others wait")
+                self._check()
         except CollectionBusy:
             return False
         return True
+
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise IngestStopped("the job was stopped behind a chunk")
+        self.is_behind = self._turn_is_over()
+        if self.is_behind:
+            raise IngestStopped("others wait")
 
     def _finished(self, result: IngestResult | None) -> None:
         self._jobs.finish(self.job, self._counts())
 
     def _counts(self) -> Mapping[str, Any]:
         reached = self._reached
-        if reached is None:
-            return {}
-        done = {"documents": reached.documents, "chunks": reached.chunks, "of_chunks": self._of_chunks}
-        made = zip(_MADE, (reached.tokens, reached.computed, reached.nbytes), strict=True)
-        summed = {name: self._before[name] + count for name, count in made}
-        return done | summed | {"failed": len(reached.failed)}
+        if reached is None:  # in this turn
+            return self._told_before
+        now = (reached.documents, reached.chunks, reached.tokens, reached.computed, reached.nbytes, len(reached.failed))
+        summed = {name: self._before[name] + count for name, count in zip(_DONE, now, strict=True)}
+        return summed | {"of_chunks": self._of_chunks, _LAST: reached.last}

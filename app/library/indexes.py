@@ -8,19 +8,21 @@ after it, the next run builds the indexes, as a question would.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import xxhash
 
-from app.errors import CatalogError, MaintenanceError
+from app.errors import CatalogError, IngestStopped, MaintenanceError
 from app.library import INDEXES, LOG, Library, remove_index
 from app.library.catalog.records import Collection
-from app.library.learning import learn_if_due
+from app.library.learning import TROUBLE, learn_if_due
 from app.library.searchers import open_indexes
 from app.models import Models
 from app.models.embedding import embed_chunks
@@ -28,9 +30,10 @@ from ragcache.host import private_file
 from retriever import IntArray, RetrieverError, Vectors
 from retriever.derived import PART_AT_END
 
-MOST_LEFT = 1024  # chunks that an ingest adds sentences to for a command that was killed: half a minute
-_BATCH = 256
+MOST_LEFT_S = 10.0  # that an ingest takes to add sentences for a command that was killed
+_BATCH, _FEW = 256, 32
 _ROWS = 2048  # of the file, read at once
+log = logging.getLogger(__name__)
 
 
 def _never() -> bool:
@@ -152,12 +155,12 @@ def _reembed(library: Library, models: Models, collection: Collection) -> Iterat
     yield replace(report, collection=new)
 
 
-def add_sentences(library: Library, models: Models, collection: Collection) -> Iterator[int]:
+def add_sentences(library: Library, models: Models, collection: Collection, at_once: int = _BATCH) -> Iterator[int]:
     """To chunks that were embedded anew, or ingested before these were kept; how many, now and then. A run that was
     stopped goes on here: the first chunk comes last, so all have theirs where that has.
     """
     before: int | None = None
-    while lacking := library.catalog.sentences.last_lacking(collection, before, _BATCH):
+    while lacking := library.catalog.sentences.last_lacking(collection, before, at_once):
         _add_sentences(library, models, collection, lacking)
         before = lacking[-1][0]
         yield len(lacking)
@@ -183,18 +186,24 @@ def finish_sentences(library: Library, models: Models, collection: Collection, c
 
 def add_left_sentences(library: Library, models: Models, collection: Collection, check: Callable[[], None]) -> bool:
     """Of chunks that were embedded anew by a command that was killed, or are of before these were kept: some of them,
-    so that no ingest takes long for it. Whether all have theirs now. All chunks are only looked at where nothing was
-    learnt from them yet, as after that command, or the first lacks its own, which is the last to get them.
+    so that no ingest takes long for it, and none fails. Whether all have theirs now. All chunks are only looked at
+    where nothing was learnt from them yet, as after that command, or the first lacks its own, which is the last to get
+    them.
     """
-    kept, done = library.catalog.sentences, 0
+    kept, until = library.catalog.sentences, monotonic() + MOST_LEFT_S
     collection = library.catalog.collections.current(collection)
     if collection.retrieval is not None and kept.begun(collection):
         return True
-    for count in add_sentences(library, models, collection):
-        check()
-        done += count
-        if done >= MOST_LEFT:
-            return not kept.lacking(collection, 0, 1)
+    try:
+        for _ in add_sentences(library, models, collection, _FEW):
+            check()
+            if monotonic() >= until:
+                return not kept.lacking(collection, 0, 1)
+    except IngestStopped:
+        raise
+    except TROUBLE as error:
+        log.warning("sentences of collection %r could not be embedded: %s", collection.name, error)
+        return False
     return True
 
 

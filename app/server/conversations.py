@@ -191,8 +191,9 @@ def card_of(service: Service, stored: StoredConversation, collection: Collection
     )
 
 
-def cards_of(conversation_id: str, service: Service, caller: Caller) -> list[MessageCard]:
-    return [message_card(one) for one in service.catalog.conversations.messages(conversation_id, caller.id)]
+def cards_of(conversation_id: str, service: Service, caller: Caller, last: int | None = None) -> list[MessageCard]:
+    """All, or the last so many."""
+    return [message_card(one) for one in service.catalog.conversations.messages(conversation_id, caller.id, last)]
 
 
 def message_card(message: Message) -> MessageCard:

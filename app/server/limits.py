@@ -28,6 +28,7 @@ _ANSWERING = re.compile(
     r"/v1/(chat/completions|completions|embeddings|context_caches|conversations/[^/]+/(messages|again|stop))"
 )
 _FOLLOWING = re.compile(r"/v1/(jobs/[^/]+/events|conversations/[^/]+/answer)")  # takes no thread, and may take hours
+_WATCHED = ("/ready", "/metrics")
 _JOBS = re.compile(r"/v1/jobs(/[^/]+(/events)?)?")
 
 
@@ -148,7 +149,8 @@ def is_change(scope: Scope) -> bool:
 
 def is_read(scope: Scope) -> bool:
     """Whether it looks something up, on a thread."""
-    return scope["method"] in ("GET", "HEAD") and not _FOLLOWING.fullmatch(scope["path"])
+    path = scope["path"]
+    return scope["method"] in ("GET", "HEAD") and path not in _WATCHED and not _FOLLOWING.fullmatch(path)
 
 
 class RequestsAtOnce:

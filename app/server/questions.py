@@ -39,6 +39,7 @@ router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversa
 LONGEST_QUESTION = 200_000  # characters
 LARGEST = 2**31 - 1
 SEEDS = 2**31  # that are drawn: any client's numbers hold them
+EXCHANGE = 2  # messages
 MOST_MESSAGES = 2000  # of a conversation, which a client is told whole
 Named = Annotated[str, Field(max_length=5000)]  # as files may be
 Beginning = Callable[[Callable[[], None]], ServedAnswer]
@@ -115,7 +116,7 @@ async def follow(
     generation = service.generations.find(conversation_id, last_event_id)
     if generation is not None:
         return streamed(generation.follow(generation.after(last_event_id)))
-    stored = await in_thread(cards_of, conversation_id, service, caller)
+    stored = await in_thread(cards_of, conversation_id, service, caller, EXCHANGE)
     if not stored:
         raise NotFound(NOTHING_ASKED)
     said = _last(stored, "assistant")

@@ -50,7 +50,7 @@ class Hnsw(Structure):
     def __init__(self, index: Any) -> None:
         super().__init__(index)
         self._index_ids(load_faiss().vector_to_array(index.id_map))
-        self._erase(np.flatnonzero(self._places == MISSING))  # a version of before has written them
+        self._erase()  # a version of before has written them
 
     @property
     def ids(self) -> IntArray:
@@ -66,12 +66,11 @@ class Hnsw(Structure):
         self._index_ids(np.concatenate([self._places, ids]))
 
     def remove(self, ids: IntArray) -> None:
-        gone = np.isin(self._places, ids)
-        places = np.where(gone, MISSING, self._places)
+        places = np.where(np.isin(self._places, ids), MISSING, self._places)
         load_faiss().copy_array_to_vector(places, self._index.id_map)
         self._index.construct_rev_map()
         self._index_ids(places)
-        self._erase(np.flatnonzero(gone))
+        self._erase()  # all of them: a place may hold what a neighbour was that goes now
 
     def outgrown(self) -> bool:
         return (len(self._places) - len(self._ids)) * DEAD_PART > len(self._places)
@@ -96,17 +95,18 @@ class Hnsw(Structure):
             return self._compare(queries, k, self._ids)  # parts of the graph that no edge reaches
         return result
 
-    def _erase(self, dead: IntArray) -> None:
-        """The vectors at these places."""
+    def _erase(self) -> None:
+        """The vectors of the dead."""
+        alive = self._places != MISSING
+        dead = np.flatnonzero(~alive)
+        if not len(dead):
+            return
         faiss = load_faiss()
         graph = faiss.downcast_index(self._index.index)
         storage = faiss.downcast_index(graph.storage)
-        if not len(dead):
-            return
         vectors = faiss.rev_swig_ptr(storage.get_xb(), storage.ntotal * storage.d).reshape(storage.ntotal, storage.d)
         offsets = faiss.vector_to_array(graph.hnsw.offsets)
         edges, nearest = faiss.vector_to_array(graph.hnsw.neighbors), graph.hnsw.nb_neighbors(0)
-        alive = self._places != MISSING
         vectors[dead] = 0.0
         for place in dead:
             near = edges[offsets[place] : offsets[place] + nearest]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.bm25 import MOST_WORDS, WordSegment, build, merge, search
+from retriever.bm25 import MOST_WORDS, WordSegment, build, compacted, merge, search
 from retriever.words import asked_words
 from tests.retriever.chunks import slow_bm25
 
@@ -35,6 +35,16 @@ def assert_equal(segments: list[WordSegment], texts: dict[int, str], question: s
 def test_it_equals_the_slow_one(texts: list[str], cuts: set[int], question: str, k: int) -> None:
     by_id = {10 * number: text for number, text in enumerate(texts, start=1)}
     assert_equal(segments_of(texts, cuts), by_id, question, k)
+
+
+@given(TEXTS, st.sets(st.integers(1, 30)))
+def test_a_segment_is_compacted_as_it_would_be_merged(texts: list[str], gone: set[int]) -> None:
+    (segment,) = segments_of(texts, set())
+    segment.remove(np.array(sorted(gone), dtype=np.int64) * 10)
+    expected, found = merge([segment]).arrays(), compacted(segment).arrays()
+    assert all(found[name].dtype == array.dtype for name, array in expected.items())
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, name)
 
 
 @given(TEXTS, st.sets(st.integers(1, 29)), st.sets(st.integers(1, 30)), st.lists(WORDS, min_size=1).map(" ".join))

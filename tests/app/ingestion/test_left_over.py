@@ -29,6 +29,12 @@ class Killed(BaseException):
     """No code catches it, as none runs any more in a process that is killed."""
 
 
+def four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks get their sentences, and no ingest takes longer for it."""
+    monkeypatch.setattr(indexes, "_FEW", 4)
+    monkeypatch.setattr(indexes, "MOST_LEFT_S", 0.0)
+
+
 @pytest.mark.parametrize(
     ("place", "name", "between"),
     [
@@ -160,8 +166,7 @@ def test_sentences_of_an_embedding_anew_that_was_killed_are_made_by_the_next(
     assert len(kept.lacking(new, 0, 999)) == 6
     (docs / "new.txt").write_text("Nobody knew the captain. He sailed alone.")
     if not whole:
-        monkeypatch.setattr(indexes, "_BATCH", 2)
-        monkeypatch.setattr(indexes, "MOST_LEFT", 4)
+        four_at_a_time(monkeypatch)
         (told,) = [note for note in ingest().notes if "sentences" in note]
         assert "`ragcache reindex -c default`" in told
         assert len(kept.lacking(new, 0, 999)) == 2 and made.get("default").retrieval is None
@@ -194,10 +199,30 @@ def test_sentences_of_many_chunks_of_before_are_made_by_several(
     assert collection.retrieval is not None
     with library.catalog.database.writing() as connection:
         connection.execute(delete(SENTENCES))
-    monkeypatch.setattr(indexes, "_BATCH", 2)
-    monkeypatch.setattr(indexes, "MOST_LEFT", 4)
+    four_at_a_time(monkeypatch)
     assert [note for note in ingest().notes if "sentences" in note]
     lacking = kept.lacking(collection, 0, 999)
     assert len(lacking) == 3 and not kept.begun(collection)
     assert not [note for note in ingest().notes if "sentences" in note]
     assert kept.lacking(collection, 0, 999) == []
+
+
+def test_an_ingest_ends_where_old_sentences_cannot_be_embedded(
+    ingest: Run, library: Library, docs: Path, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "a.txt").write_text("The harbour froze. Ships lay still.")
+    ingest()
+    collection = library.catalog.collections.get("default")
+    with library.catalog.database.writing() as connection:
+        connection.execute(delete(SENTENCES))
+    (docs / "b.txt").write_text("Nobody knew the captain. He sailed alone.")
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(indexes, "_add_sentences", broken)
+    told = ingest()
+    assert told.added == 1 and [note for note in told.notes if "have no sentences yet" in note]
+    monkeypatch.undo()
+    ingest()
+    assert library.catalog.sentences.lacking(collection, 0, 999) == []

@@ -99,6 +99,10 @@ def test_the_vectors_of_a_text_are_reckoned_with(
     with pytest.raises(DiskShort, match="is nearly full"):
         checked.check(text * 4)
     monkeypatch.setattr(room, "free_bytes", lambda folder: 2 * room.RESERVE)
+    monkeypatch.setattr(room, "ORDINARY", 1 << 40)
+    with pytest.raises(DiskShort, match="is nearly full"):
+        checked.check(text * 200)
+    monkeypatch.setattr(room, "ORDINARY", needed)
     with pytest.raises(IngestError, match="is nearly full") as alone:
         checked.check(text * 200)
     assert not isinstance(alone.value, DiskShort), "others have room: no wait helps this one"

@@ -74,7 +74,8 @@ def test_nor_does_another_key_whose_turn_comes_later(
 
 
 @pytest.mark.parametrize(
-    ("state", "outcome"), [("running", "superseded"), ("failed", "superseded"), ("cancelled", "replaced")]
+    ("state", "outcome"),
+    [("running", "superseded"), ("failed", "superseded"), ("queued", "superseded"), ("cancelled", "replaced")],
 )
 def test_what_is_in_counts_before_its_job_has_ended(
     overtaken: tuple[IngestQueue, StoredJob, StoredJob],
@@ -84,7 +85,8 @@ def test_what_is_in_counts_before_its_job_has_ended(
     outcome: str,
 ) -> None:
     queue, older, newer = overtaken
-    change(library, newer, state=state, leased_until=now() + timedelta(hours=1), lease="0" * 32)
+    elsewhere = {**newer.request, "place": "elsewhere"}  # nobody takes it here: its KV has given way, say
+    change(library, newer, state=state, leased_until=now() + timedelta(hours=1), lease="0" * 32, request=elsewhere)
     queue.retry(older.id, "")
     assert ended(library, older).progress["outcome"] == outcome
 

@@ -90,7 +90,7 @@ def test_a_warming_gives_way_to_files_that_wait(
 def test_warmings_that_give_way_to_each_other_come_to_their_ends(
     queue: IngestQueue, library: Library, ingest: Run, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each turn computes something, however long it takes to come there; what they did is summed."""
+    """Each turn goes on behind the one before; what they did is summed."""
     monkeypatch.setattr("app.ingestion.leased_run.TURN_S", 0.0)
     whole, turns = warming.warm, list[list[warming.WarmingProgress]]()
 
@@ -109,6 +109,8 @@ def test_warmings_that_give_way_to_each_other_come_to_their_ends(
     told = [ended(library, job) for job in jobs]
     assert [(job.state, job.progress["documents"]) for job in told] == [("done", 3), ("done", 3)]
     assert len(turns) > 2, "they took turns"
+    last = [reached.last for turn in turns for reached in turn]
+    assert len(last) == len(set(last)) == 6, "none is gone over again"
     computed = sum(turn[-1].computed for turn in turns if turn)
     assert sum(job.progress["kv_variants"] for job in told) == computed > 0
 

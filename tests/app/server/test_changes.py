@@ -101,6 +101,7 @@ def test_what_is_followed_takes_no_place_of_a_look() -> None:
         ("GET", "/v1/conversations/a/answer"): False,
         ("GET", "/v1/jobs/a/events"): False,
         ("GET", "/v1/jobs/a"): True,
+        ("GET", "/ready"): False,
         ("POST", "/v1/conversations"): False,
     }
     assert {asked: is_read(dict(zip(("method", "path"), asked, strict=True))) for asked in reads} == reads

@@ -92,7 +92,8 @@ def test_what_is_removed_is_not_found(name: str) -> None:
 @pytest.mark.parametrize("name", ["flat", "hnsw"])  # which keep vectors as they are
 def test_what_is_removed_is_in_no_file(name: str, tmp_path: Path) -> None:
     structure, ids, vectors = built(name)
-    structure.remove(ids[::5])
+    for part in range(4):  # what one of them leaves is of a neighbour, which goes later
+        structure.remove(ids[::5][part::4])
     structure.write(tmp_path / "file")
     written = (tmp_path / "file").read_bytes()
     assert all(one.tobytes() in written for one in vectors[1::5])
@@ -102,7 +103,7 @@ def test_what_is_removed_is_in_no_file(name: str, tmp_path: Path) -> None:
 def test_a_graph_that_was_written_with_its_dead_loses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     structure, ids, vectors = built("hnsw")
     with monkeypatch.context() as patch:
-        patch.setattr(Hnsw, "_erase", lambda *_: None)
+        patch.setattr(Hnsw, "_erase", lambda _: None)
         structure.remove(ids[:9])
     for told in (True, False):
         structure.write(tmp_path / "file")
