@@ -16,6 +16,7 @@ from app.cli.output import LATER
 from app.library.catalog import open_catalog
 from app.models.folders import resolve_embedder
 from app.settings import Settings
+from tests.app.cli import inside
 from tests.app.ingestion.models import write_tiny_embedder
 from tests.app.loaders.files import write_empty_pdf, write_pdf, write_scan
 
@@ -49,6 +50,24 @@ def ingest(tiny_folder: Path, tiny_embedder: Path, tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def here(
+    tiny_folder: Path,
+    tiny_embedder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> inside.Run:
+    """The command in this process."""
+    values = {"model": tiny_folder, "embedder": tiny_embedder, "data_dir": tmp_path / "data"}
+    values |= {"cache_dir": tmp_path / "cache"}
+    for name, value in (values | {"dtype": "float32", "device": "cpu"}).items():  # type: ignore[operator]
+        monkeypatch.setenv(f"RAGCACHE_{name.upper()}", str(value))
+    monkeypatch.chdir(tmp_path)
+    run = inside.make_run(capsys, monkeypatch)
+    return lambda *arguments: run("ingest", *arguments)
 
 
 def write_bad_files(docs: Path) -> dict[str, str]:
@@ -142,11 +161,13 @@ def test_nothing_there_is_an_error_and_makes_no_collection(ingest: Run, tmp_path
     ],
 )
 def test_a_wrong_splitter_is_one_error_and_makes_no_collection(
-    ingest: Run, tmp_path: Path, spec: str, told: str
+    here: inside.Run, tmp_path: Path, spec: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.txt").write_text("Words.")
-    for ran in (ingest("a.txt", "--splitter", spec), ingest("a.txt", splitter=spec)):
-        assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"error: {told}\n")
+    by_flag = here("a.txt", "--splitter", spec)
+    monkeypatch.setenv("RAGCACHE_SPLITTER", spec)
+    for ran in (by_flag, here("a.txt")):
+        assert (ran.code, ran.out, ran.err) == (1, "", f"error: {told}\n")
     with open_catalog(Settings(data_dir=tmp_path / "data")) as catalog:
         assert catalog.collections.all() == []
 
@@ -211,28 +232,28 @@ def test_a_large_text_takes_memory_by_its_size(ingest: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_pruning_has_two_strengths(ingest: Run, tmp_path: Path) -> None:
+def test_pruning_has_two_strengths(here: inside.Run, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     for name in "abc":
         (docs / f"{name}.txt").write_text(f"Words {name}.")
-    assert ingest("docs", "--kv", "on-use").returncode == 0
+    assert here("docs", "--kv", "on-use").code == 0
     (docs / "a.txt").unlink()
-    rehearsed = ingest("--dry-run", "--prune", "docs")
-    assert "(0 chunks, 0 tokens, about 0 s)" in rehearsed.stdout  # whatever was ingested before
-    assert rehearsed.stdout.startswith(
+    rehearsed = here("--dry-run", "--prune", "docs")
+    assert "(0 chunks, 0 tokens, about 0 s)" in rehearsed.out  # whatever was ingested before
+    assert rehearsed.out.startswith(
         f"would prune {docs / 'a.txt'}\nwould have added 0, replaced 0, unchanged 2, pruned 1"
     )
-    assert "pruned 1," in ingest("--prune", "docs", "--kv", "on-use").stdout
+    assert "pruned 1," in here("--prune", "docs", "--kv", "on-use").out
     for name in "bc":
         (docs / f"{name}.txt").unlink()
-    refused = ingest("--kv", "on-use", "--prune", "docs")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("error: none of the 2 files that were below ")
-    assert "pruned 2," in ingest("--kv", "on-use", "--prune=all", "docs").stdout
-    assert ingest("--prune=some", "docs").returncode == 2
+    refused = here("--kv", "on-use", "--prune", "docs")
+    assert (refused.code, refused.out) == (1, "")
+    assert "error: none of the 2 files that were below " in refused.err
+    assert "pruned 2," in here("--kv", "on-use", "--prune=all", "docs").out
+    assert here("--prune=some", "docs").code == 2
 
 
-def test_bad_options_are_2(ingest: Run) -> None:
-    assert ingest().returncode == 2
-    assert ingest("x", "--workers", "0").returncode == 2
+def test_bad_options_are_2(here: inside.Run) -> None:
+    assert here().code == 2
+    assert here("x", "--workers", "0").code == 2
