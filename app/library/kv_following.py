@@ -3,7 +3,7 @@ and who deletes a text reaches no other. The catalog has a log of what went (`de
 says how far that was followed here.
 
 Deleting the file has all of the log followed again, which costs some time. A machine that was away while so much went
-that the log no longer tells all of it deletes whatever no text of the catalog has.
+that the log no longer tells all of it says so, and follows what is told: the rest is for `ragcache cache prune`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,11 @@ import xxhash
 from app.library import Library
 from app.library.catalog.departures import Departure
 from app.library.catalog.tables import LARGEST_ID
-from app.library.identities import current_identity
-from app.library.kv import BROUGHT, EverybodysContexts, context_hashes, has_kv, may_have_kv
+from app.library.kv import EverybodysContexts, context_hashes, has_kv, may_have_kv
 from app.library.kv_removal import KvLoss, drop_departed, drop_prefixes, drop_within
 from app.models import Models
-from ragcache.address import group_of
 from ragcache.host import private_file, put
-from ragcache.store.folder import CacheFolder, engine_name
 
-_BROUGHT = group_of(BROUGHT)
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +41,7 @@ class KvFollowing:
         self._library, self._models = library, models
         self._lock = threading.Lock()
         self._last: Departure | None = None  # that was followed
+        self._told = False  # that some was missed
 
     def follow(self, stopped: Callable[[], bool] = _never) -> int:
         """Delete it -> how many variants went. Between two parts it ends when `stopped` says so. Raises CatalogError,
@@ -58,14 +55,14 @@ class KvFollowing:
             self._last = self._last or self._read()
             number = departures.behind(self._last)
             if number is None:
-                newest = departures.newest()  # before the look at what is there
-                self._drop(loss, self._unknown())
-                self._followed(newest, loss)
-                number = newest.number if newest else 0
+                self._tell_missed()
+                number = 0
             while not stopped() and (page := departures.after(number)):
                 self._drop(loss, _by_border((one.border, one.token_hash) for one in page))
                 self._followed(page[-1], loss)
                 number = page[-1].number
+            if not self._file.exists():  # there was no KV yet, or it could not be kept
+                self._followed(self._last, loss)
             self._drop(loss, {"": self._library.catalog.orphans.left()})  # of who was killed there, or met a fault
         if loss.fault is not None:
             raise loss.fault
@@ -84,12 +81,16 @@ class KvFollowing:
                 gone = library.catalog.orphans.unused(hashes - {""})
                 loss.variants += drop_departed(models, gone, EverybodysContexts(library))
 
-    def _unknown(self) -> dict[str, set[str]]:
-        """All that this machine has of the model of the settings: of another one's names nothing is known."""
-        folder = CacheFolder(self._library.settings.kv_folder)
-        items = folder.items([engine_name(current_identity(self._models).fingerprint)])
-        keys = (key for item in items if (key := folder.key(item)) and key.system)
-        return _by_border((key.border if group_of(key.border) == _BROUGHT else "", key.chunk) for key in keys)
+    def _tell_missed(self) -> None:
+        """Once. What the catalog lacks may be named by another tokenizer, or be a client's."""
+        folder = self._library.settings.kv_folder
+        if not self._told and has_kv(self._library.settings):
+            told = (
+                "the catalog %s no longer tells all of the texts that were deleted before what is followed now: KV of "
+                "some that were deleted elsewhere may still be in %s, `ragcache cache prune` on this machine removes it"
+            )
+            log.warning(told, self._library.catalog.where, folder)
+        self._told = True
 
     # -- how far it is ----------------------------------------------------------------------------------------------
 

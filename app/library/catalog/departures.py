@@ -57,16 +57,14 @@ def depart(connection: Connection, hashes: Iterable[str], border: str = "") -> N
 class Departures(DatabasePart):
     def behind(self, last: Departure | None) -> int | None:
         """The number from which on the log tells more to whoever was told as far as this one; None where some of that
-        is in it no more. One that is not of this log, as of before the catalog was restored, is as good as none.
+        is in it no more: there is what its oldest row tells, and the rest. One that is not of this log, as of before
+        the catalog was restored, is as good as none.
         """
-        if last is None:
-            return 0
-        first = select(func.min(DEPARTURES.c.number))
         with self._database.reading() as connection:
-            found, oldest = self._at(connection, last.number), connection.scalar(first)
-        if found == last:
-            return last.number
-        return None if oldest is not None and last.number < oldest else 0
+            if last is not None and self._at(connection, last.number) == last:
+                return last.number
+            oldest = connection.scalar(select(func.min(DEPARTURES.c.number)))
+        return None if oldest is not None and oldest > 1 else 0
 
     def after(self, number: int) -> list[Departure]:
         """The next ones, ascending."""

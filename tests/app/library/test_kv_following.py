@@ -189,9 +189,10 @@ def test_it_is_not_looked_for_twice(machines: Sequence[Machine]) -> None:
         assert other.follow() == 2, "nobody knows how far it was"
 
 
-def test_a_machine_that_missed_a_part_of_the_log_keeps_what_the_catalog_has(
-    machines: Sequence[Machine], monkeypatch: pytest.MonkeyPatch
+def test_a_machine_that_missed_a_part_of_the_log_says_so_and_follows_the_rest(
+    machines: Sequence[Machine], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """What it does not know of may be anybody's. Pruning finds it."""
     one, other = machines
     collection = fill(one.library, one.models)
     rye, lamps, brought = other.captured(*RYE), other.captured(*LAMPS), other.captured(BROUGHT)
@@ -204,10 +205,30 @@ def test_a_machine_that_missed_a_part_of_the_log_keeps_what_the_catalog_has(
         put(one.library, one.models, collection, "/more.txt", [f"More of {number}."])
         one.remove(collection, "/more.txt")
     assert len(other.library.catalog.departures.after(0)) == 2
-    assert other.follow() == 3 and not other.files.intersection([*rye, *brought])
-    assert other.files.issuperset(lamps)
-    again = other.captured(BROUGHT)
-    assert other.follow() == 0 and other.files.issuperset(again)
+    last = set(other.captured("More of 2."))
+    assert other.follow() == 1 and not other.files & last and other.files.issuperset([*rye, *lamps, *brought])
+    assert other.follow() == 0 and _missed(caplog) == 1
+    other.file.unlink()
+    assert other.follow() == 0 and _missed(caplog) == 2, "nobody knows how far it was"
+    prune(other.library, other.models)
+    assert not other.files.intersection(rye) and other.files.issuperset(lamps)
+
+
+def _missed(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("no longer tells all of the texts" in one for one in caplog.messages)
+
+
+def test_a_machine_that_had_no_kv_yet_has_missed_none(
+    machines: Sequence[Machine], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = machines
+    collection = fill(one.library, one.models)
+    monkeypatch.setattr(departures, "MOST", 1)
+    one.remove(collection, "/books/rye.txt")
+    following = KvFollowing(other.library, other.models)
+    assert following.follow() == 0
+    other.captured(*LAMPS)
+    assert following.follow() == other.follow() == 0 and _missed(caplog) == 0
 
 
 def test_a_file_that_cannot_be_deleted_is_tried_again(
