@@ -1,6 +1,6 @@
 """KV of this machine without texts that others have deleted: each machine over a catalog has a cache folder of its own,
 and who deletes a text reaches no other. The catalog has a log of what went (`departures.py`), and a file in the folder
-says how far that was followed here.
+says how far that was followed here. What was settled here, by whatever process over the folder, is passed over.
 
 Deleting the file has all of the log followed again, which costs some time. A machine that was away while so much went
 that the log no longer tells all of it says so, and follows what is told: the rest is for `ragcache cache prune`.
@@ -52,13 +52,14 @@ class KvFollowing:
             if not may_have_kv(self._library.settings):
                 self._last = departures.newest()
                 return 0
-            self._last = self._last or self._read()
+            self._last, place = self._last or self._read(), departures.place.name()
             number = departures.behind(self._last)
             if number is None:
                 self._tell_missed()
                 number = 0
             while not stopped() and (page := departures.after(number)):
-                self._drop(loss, _by_border((one.border, one.token_hash) for one in page))
+                others = (one for one in page if not (place and one.place == place))
+                self._drop(loss, _by_border((one.border, one.token_hash) for one in others))
                 self._followed(page[-1], loss)
                 number = page[-1].number
             if not self._file.exists():  # there was no KV yet, or it could not be kept
