@@ -15,11 +15,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import xxhash
 
 from app.library import Library
+from app.library.catalog.database import batches
 from app.library.catalog.departures import Departure
 from app.library.catalog.tables import LARGEST_ID
 from app.library.kv import EverybodysContexts, context_hashes, has_kv, may_have_kv
@@ -27,6 +29,7 @@ from app.library.kv_removal import KvLoss, drop_departed, drop_prefixes, drop_wi
 from app.models import Models
 from ragcache.host import private_file, put
 
+_TEXTS = 512  # that are looked for at a time: it takes a look at the names of all entries
 log = logging.getLogger(__name__)
 
 
@@ -71,16 +74,18 @@ class KvFollowing:
 
     def _drop(self, loss: KvLoss, by_border: Mapping[str, set[str]]) -> None:
         """What nobody has any more of these texts. The name "" is of a collection with all its conversations."""
-        library, models = self._library, self._models
+        library, models, shared = self._library, self._models, EverybodysContexts(self._library)
         for border, hashes in by_border.items():
-            with loss.noting(()):
-                if border:
-                    loss.variants += drop_within(models, hashes - context_hashes(library, border), border)
-                    continue
-                if "" in hashes:
+            if not border and "" in hashes:
+                with loss.noting(()):
                     drop_prefixes(models)
-                gone = library.catalog.orphans.unused(hashes - {""})
-                loss.variants += drop_departed(models, gone, EverybodysContexts(library))
+            for some in map(set, batches(sorted(hashes - {""}), _TEXTS)):
+                with loss.noting(()):
+                    if border:
+                        unused = partial(_unused_within, library, border, some)
+                        loss.variants += drop_within(models, unused, border)
+                    else:
+                        loss.variants += drop_departed(models, partial(library.catalog.orphans.unused, some), shared)
 
     def _tell_missed(self) -> None:
         """Once. What the catalog lacks may be named by another tokenizer, or be a client's."""
@@ -121,6 +126,10 @@ class KvFollowing:
             log.warning("how far KV follows what is deleted cannot be kept in %s: %s", self._file, error)
             with suppress(OSError):
                 fresh.unlink(missing_ok=True)
+
+
+def _unused_within(library: Library, border: str, hashes: set[str]) -> set[str]:
+    return hashes - context_hashes(library, border)
 
 
 def _by_border(texts: Iterable[tuple[str, str]]) -> dict[str, set[str]]:

@@ -163,3 +163,21 @@ def test_a_collection_takes_conversations_on_all_machines(machines: Sequence[Mac
     remove_collection(one.library, one.models, collection)
     other.follow()
     assert not kept & other.files
+
+
+def test_a_text_that_comes_again_while_it_is_looked_for_stays(
+    machines: Sequence[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = machines
+    collection = fill(one.library, one.models)
+    first, second = other.captured(RYE[0]), other.captured(RYE[1])
+    one.remove(collection, "/books/rye.txt")
+    seeing, again = DiskTier.seeing, iter([RYE[0]])
+
+    def look(tier: DiskTier, chunks: set[str]) -> list[VariantKey]:
+        for text in again:
+            put(one.library, one.models, collection, "/books/again.txt", [text])
+        return seeing(tier, chunks)
+
+    monkeypatch.setattr(DiskTier, "seeing", look)
+    assert other.follow() == 1 and other.files.issuperset(first) and not other.files.intersection(second)
