@@ -1,9 +1,9 @@
 """KV of this machine without texts that others have deleted: each machine over a catalog has a cache folder of its own,
 and who deletes a text reaches no other. The catalog has a log of what went (`departures.py`), and a file in the folder
-says how far that was followed here.
+says how far that was followed here. What was settled here, by whatever process over the folder, is passed over.
 
 Deleting the file has all of the log followed again, which costs some time. A machine that was away while so much went
-that the log no longer tells all of it deletes whatever no text of the catalog has.
+that the log no longer tells all of it says so, and follows what is told: the rest is for `ragcache cache prune`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import xxhash
 
 from app.library import Library
+from app.library.catalog.database import batches
 from app.library.catalog.departures import Departure
 from app.library.catalog.tables import LARGEST_ID
-from app.library.identities import current_identity
-from app.library.kv import BROUGHT, EverybodysContexts, context_hashes, has_kv, may_have_kv
+from app.library.kv import EverybodysContexts, context_hashes, has_kv, may_have_kv
 from app.library.kv_removal import KvLoss, drop_departed, drop_prefixes, drop_within
 from app.models import Models
-from ragcache.address import group_of
 from ragcache.host import private_file, put
-from ragcache.store.folder import CacheFolder, engine_name
 
-_BROUGHT = group_of(BROUGHT)
+_TEXTS = 512  # that are looked for at a time: it takes a look at the names of all entries
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +44,7 @@ class KvFollowing:
         self._library, self._models = library, models
         self._lock = threading.Lock()
         self._last: Departure | None = None  # that was followed
+        self._told = False  # that some was missed
 
     def follow(self, stopped: Callable[[], bool] = _never) -> int:
         """Delete it -> how many variants went. Between two parts it ends when `stopped` says so. Raises CatalogError,
@@ -55,17 +55,18 @@ class KvFollowing:
             if not may_have_kv(self._library.settings):
                 self._last = departures.newest()
                 return 0
-            self._last = self._last or self._read()
+            self._last, place = self._last or self._read(), departures.place.name()
             number = departures.behind(self._last)
             if number is None:
-                newest = departures.newest()  # before the look at what is there
-                self._drop(loss, self._unknown())
-                self._followed(newest, loss)
-                number = newest.number if newest else 0
+                self._tell_missed()
+                number = 0
             while not stopped() and (page := departures.after(number)):
-                self._drop(loss, _by_border((one.border, one.token_hash) for one in page))
+                others = (one for one in page if not (place and one.place == place))
+                self._drop(loss, _by_border((one.border, one.token_hash) for one in others))
                 self._followed(page[-1], loss)
                 number = page[-1].number
+            if not self._file.exists():  # there was no KV yet, or it could not be kept
+                self._followed(self._last, loss)
             self._drop(loss, {"": self._library.catalog.orphans.left()})  # of who was killed there, or met a fault
         if loss.fault is not None:
             raise loss.fault
@@ -73,23 +74,29 @@ class KvFollowing:
 
     def _drop(self, loss: KvLoss, by_border: Mapping[str, set[str]]) -> None:
         """What nobody has any more of these texts. The name "" is of a collection with all its conversations."""
-        library, models = self._library, self._models
+        library, models, shared = self._library, self._models, EverybodysContexts(self._library)
         for border, hashes in by_border.items():
-            with loss.noting(()):
-                if border:
-                    loss.variants += drop_within(models, hashes - context_hashes(library, border), border)
-                    continue
-                if "" in hashes:
+            if not border and "" in hashes:
+                with loss.noting(()):
                     drop_prefixes(models)
-                gone = library.catalog.orphans.unused(hashes - {""})
-                loss.variants += drop_departed(models, gone, EverybodysContexts(library))
+            for some in map(set, batches(sorted(hashes - {""}), _TEXTS)):
+                with loss.noting(()):
+                    if border:
+                        unused = partial(_unused_within, library, border, some)
+                        loss.variants += drop_within(models, unused, border)
+                    else:
+                        loss.variants += drop_departed(models, partial(library.catalog.orphans.unused, some), shared)
 
-    def _unknown(self) -> dict[str, set[str]]:
-        """All that this machine has of the model of the settings: of another one's names nothing is known."""
-        folder = CacheFolder(self._library.settings.kv_folder)
-        items = folder.items([engine_name(current_identity(self._models).fingerprint)])
-        keys = (key for item in items if (key := folder.key(item)) and key.system)
-        return _by_border((key.border if group_of(key.border) == _BROUGHT else "", key.chunk) for key in keys)
+    def _tell_missed(self) -> None:
+        """Once. What the catalog lacks may be named by another tokenizer, or be a client's."""
+        folder = self._library.settings.kv_folder
+        if not self._told and has_kv(self._library.settings):
+            told = (
+                "the catalog %s no longer tells all of the texts that were deleted before what is followed now: KV of "
+                "some that were deleted elsewhere may still be in %s, `ragcache cache prune` on this machine removes it"
+            )
+            log.warning(told, self._library.catalog.where, folder)
+        self._told = True
 
     # -- how far it is ----------------------------------------------------------------------------------------------
 
@@ -119,6 +126,10 @@ class KvFollowing:
             log.warning("how far KV follows what is deleted cannot be kept in %s: %s", self._file, error)
             with suppress(OSError):
                 fresh.unlink(missing_ok=True)
+
+
+def _unused_within(library: Library, border: str, hashes: set[str]) -> set[str]:
+    return hashes - context_hashes(library, border)
 
 
 def _by_border(texts: Iterable[tuple[str, str]]) -> dict[str, set[str]]:

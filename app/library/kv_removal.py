@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -141,30 +141,39 @@ def _parts(store: KVStore, key: VariantKey) -> set[str]:
     return {*key.context, *lineage.seen} if lineage.complete else set()
 
 
-def drop_departed(models: Models, hashes: Iterable[str], shared: EverybodysContexts) -> int:
-    """Delete what is here of chunks that nobody has any more, and what was computed over them -> how many variants. Who
-    deleted the chunks has told the bucket: it loses what is here alone. Raises StoreError when all was tried.
+def drop_departed(models: Models, unused: Callable[[], set[str]], shared: EverybodysContexts) -> int:
+    """Delete what is here of chunks that nobody has any more, and what was computed over them -> how many variants.
+    Whether nobody has (`unused`) is asked again when it is found: the look takes a while, and a text may come again.
+    Who deleted the chunks has told the bucket. Raises StoreError when all was tried.
     """
-    gone = 0
-    for chunks, stay in _going(models, hashes, shared):
+    going = _going(models, unused(), shared)
+    while going:
+        store, there = models.store, set[VariantKey]()
+        store.end_era()
+        for chunks, stay in going:
+            own = (lead_address("", "", chunk, border) for chunk in chunks for border in ("", group_of(AROUND)))
+            keys = {key for one in own for key in store.everywhere(one)}.union(store.seeing(chunks))
+            there.update(key for key in keys if not is_within(key.border, stay))
+        if (now := _going(models, unused(), shared)) == going:
+            return len(store.delete_each(there, here=True))
+        going = now
+    return 0
+
+
+def drop_within(models: Models, unused: Callable[[], set[str]], border: str) -> int:
+    """The same of what was within a border that is no collection's. What was computed over them goes from the bucket
+    too, which was told of their own KV alone.
+    """
+    chunks = unused() if may_have_kv(models.settings) else set[str]()
+    while chunks:
         store = models.store
         store.end_era()
-        own = (lead_address("", "", chunk, border) for chunk in chunks for border in ("", group_of(AROUND)))
-        there = {key for one in own for key in store.everywhere(one)}.union(store.seeing(chunks))
-        gone += len(store.delete_each(key for key in there if not is_within(key.border, stay)))
-    return gone
-
-
-def drop_within(models: Models, hashes: Iterable[str], border: str) -> int:
-    """The same of what was within a border that is no collection's."""
-    chunks = set(hashes)
-    if not chunks or not may_have_kv(models.settings):
-        return 0
-    store = models.store
-    store.end_era()
-    own = (key for chunk in chunks for key in store.everywhere(lead_address("", "", chunk, border)))
-    seen = (key for key in store.seeing(chunks) if key.border == border)
-    return len(store.delete_each({*own, *seen}))
+        own = {key for chunk in chunks for key in store.everywhere(lead_address("", "", chunk, border))}
+        seen = {key for key in store.seeing(chunks) if key.border == border} - own
+        if (now := unused()) == chunks:
+            return len(store.delete_each(own, here=True)) + len(store.delete_each(seen))
+        chunks = now
+    return 0
 
 
 def lose_traces(

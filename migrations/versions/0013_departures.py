@@ -18,6 +18,7 @@ def upgrade() -> None:
         sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("token_hash", sa.String(64), nullable=False),
         sa.Column("border", sa.Text(), nullable=False),
+        sa.Column("place", sa.String(32), nullable=False),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_departures")),
         sqlite_autoincrement=True,
     )

@@ -169,6 +169,10 @@ class KVStore(Resizable):
     def delete(self, key: VariantKey) -> bool:
         """Whether there was one to delete."""
 
+    def delete_here(self, key: VariantKey) -> bool:
+        """The same of this machine's alone: what machines share is left, unless it was put here lately."""
+        return self.delete(key)
+
     def drop_chunk(
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False, group: str = ""
     ) -> int:
@@ -185,12 +189,12 @@ class KVStore(Resizable):
             gone += self.drop_families({key.family: ()})
         return gone
 
-    def delete_each(self, keys: Iterable[VariantKey]) -> list[VariantKey]:
+    def delete_each(self, keys: Iterable[VariantKey], *, here: bool = False) -> list[VariantKey]:
         """What went. Raises StoreError when it has tried all: one that cannot be deleted keeps no other."""
-        gone, failed = list[VariantKey](), list[StoreError]()
+        gone, failed, delete = list[VariantKey](), list[StoreError](), self.delete_here if here else self.delete
         for key in keys:
             try:
-                if self.delete(key):
+                if delete(key):
                     gone.append(key)
             except StoreError as error:
                 failed.append(error)

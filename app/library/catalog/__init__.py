@@ -57,7 +57,7 @@ from app.library.catalog.collections import Collections, IngestRuns
 from app.library.catalog.context_caches import ContextCaches
 from app.library.catalog.conversations import Conversations
 from app.library.catalog.database import BESIDE, Database, database_url, refuse_network
-from app.library.catalog.departures import Departures
+from app.library.catalog.departures import CachePlace, Departures
 from app.library.catalog.documents import Documents
 from app.library.catalog.failures import catalog_failures
 from app.library.catalog.jobs import Jobs
@@ -84,20 +84,21 @@ class Catalog:
     raise CatalogError when the database cannot be used or what they are asked for is not there.
     """
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, kv_folder: Path | None = None):
         self.database = database
+        place = CachePlace(kv_folder)
         self.collections = Collections(database)
         self.documents = Documents(database)
         self.chunks = Chunks(database)
         self.sentences = Sentences(database)
-        self.orphans = Orphans(database)
-        self.departures = Departures(database)
+        self.orphans = Orphans(database, place)
+        self.departures = Departures(database, place)
         self.order = Order(database)
         self.conversations = Conversations(database)
         self.runs = IngestRuns(database)
         self.keys = Keys(database)
         self.jobs = Jobs(database)
-        self.context_caches = ContextCaches(database)
+        self.context_caches = ContextCaches(database, place)
         self.cache_history = CacheHistory(database)
 
     @property
@@ -201,7 +202,7 @@ def open_catalog(settings: Settings, busy_seconds: float = 30.0) -> Catalog:
         raise
     if backup is not None:
         log.info("the schema of %s is new; the old file is kept as %s", database.where, backup)
-    return Catalog(database)
+    return Catalog(database, settings.kv_folder)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
 _ROWS = 4096
 LEAST_LOG, LOG_PART = 4096, 2  # retirements that are kept at least, and for each chunk that is there
+MOST_SHORTENED = 50_000  # of them, at once: all that an older version has written down would take minutes
 _CONDITIONS = 200  # of one statement: an expression of SQLite is 1,000 deep at most
 _FOUND = (
     select(*_CHUNK, *_DOCUMENT, STANDINGS.c.place)
@@ -94,7 +95,8 @@ def retire(connection: Connection, collection_id: int, document_ids: Sequence[in
 
 def shorten(connection: Connection, collection_id: int) -> None:
     """The log of what is gone, where to follow all of it takes longer than an index anew: who lacks what goes here sees
-    that he has more chunks than there are, and makes that. Its newest row stays.
+    that he has more chunks than there are, and makes that. Its newest row stays. So many go at a time: it is within
+    another change.
     """
     of, own = RETIREMENTS.c.number, RETIREMENTS.c.collection_id == collection_id
     columns = COLLECTIONS.c.retired, COLLECTIONS.c.live
@@ -104,7 +106,8 @@ def shorten(connection: Connection, collection_id: int) -> None:
         return  # as it nearly always is; numbers count over all collections, so it may be shorter still
     last = connection.scalar(select(of).where(own).order_by(of.desc()).offset(kept).limit(1))
     if last is not None:
-        connection.execute(delete(RETIREMENTS).where(own, of <= last))
+        most = connection.scalar(select(of).where(own).order_by(of).offset(MOST_SHORTENED - 1).limit(1))
+        connection.execute(delete(RETIREMENTS).where(own, of <= min(last, most or last)))
 
 
 def rows_of(collection: Collection, chunks: Sequence[ChunkRecord]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, true, u
 
 from app.errors import NotFound
 from app.library.catalog.database import Database, DatabasePart, batches
-from app.library.catalog.departures import depart
+from app.library.catalog.departures import CachePlace, depart
 from app.library.catalog.last_uses import LastUses
 from app.library.catalog.orphans import left_by_cache
 from app.library.catalog.serving_records import ContextCache
@@ -29,8 +29,9 @@ class ContextCaches(DatabasePart):
     `uses`.
     """
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, place: CachePlace):
         super().__init__(database)
+        self._here = place
         self.uses = LastUses(database, CONTEXT_CACHES, CONTEXT_CACHES.c.used)
 
     def create(
@@ -108,7 +109,7 @@ class ContextCaches(DatabasePart):
             if border is None:
                 raise _missing(cache_id)
             if border:
-                depart(connection, left, border)
+                depart(connection, self._here, left, border)
             else:
                 left_by_cache(connection, cache_id, left)
 

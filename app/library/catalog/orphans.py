@@ -18,7 +18,7 @@ from sqlalchemy import Boolean, Column, ColumnElement, Connection, String, Table
 
 from app.errors import CatalogError
 from app.library.catalog.database import Database, DatabasePart, batches
-from app.library.catalog.departures import depart
+from app.library.catalog.departures import CachePlace, depart
 from app.library.catalog.locks import check_held, last_look
 from app.library.catalog.records import Collection, Removed
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, METADATA, Id
@@ -118,7 +118,11 @@ def _settle(connection: Connection, hashes: Iterable[str], which: ColumnElement[
 
 
 class Orphans(DatabasePart):
-    """Of a collection whose lock the caller holds (`Catalog.alone`)."""
+    """Of a collection whose lock the caller holds (`Catalog.alone`). `place`: of this machine's KV."""
+
+    def __init__(self, database: Database, place: CachePlace):
+        super().__init__(database)
+        self._here = place
 
     def of(self, collection: Collection) -> tuple[set[str], set[str]]:
         """What it has left behind, and the chunks that lose KV with that, or have lost it."""
@@ -162,14 +166,14 @@ class Orphans(DatabasePart):
         for batch in [*batches(sorted(hashes)), *([[""]] if ended else [])]:
             with self._database.writing() as connection:
                 check_held(connection, collection)
-                depart(connection, _settle(connection, batch, own).union({""}.intersection(batch)))
+                depart(connection, self._here, _settle(connection, batch, own).union({""}.intersection(batch)))
 
     def settle_cache(self, cache_id: str, kept: Iterable[str] = ()) -> None:
         """All is done about what a context cache has left behind, but for these."""
         own = ORPHANS.c.collection_id == _place(cache_id)
         with self._database.writing() as connection:
             done = set(connection.scalars(select(ORPHANS.c.token_hash).where(own))).difference(kept)
-            depart(connection, _settle(connection, done, own))
+            depart(connection, self._here, _settle(connection, done, own))
 
     def abandoned(self) -> set[str]:
         """What collections and context caches that are gone have left behind."""
@@ -184,4 +188,4 @@ class Orphans(DatabasePart):
         for batch in batches(sorted(hashes)):
             with self._database.writing() as connection:
                 if gone := _settle(connection, batch, _ABANDONED):
-                    depart(connection, {"", *gone})
+                    depart(connection, self._here, {"", *gone})

@@ -7,10 +7,12 @@ disk has nothing of. It costs nobody his answer or ingest: it may be away, slow 
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from time import monotonic
 
 from ragcache.address import is_prefix, lead_address
 from ragcache.errors import BucketUntold, StoreError
@@ -37,6 +39,7 @@ from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 LOOK_S = 0.5  # for which a prompt waits to hear what the bucket has of all its chunks
 CLOSING_S = 10.0  # for uploads, when the program ends; the rest waits for the next one
+LATELY_S, MOST_NOTED = 7200.0, 65_536  # for which, and of how many, it is known that they were put
 AHEAD = 64  # families that are asked for together
 _log = logging.getLogger(__name__)
 
@@ -82,6 +85,7 @@ class SharedStore(StoreOver):
         )
         self._process = os.getpid()
         self._met = deque[Flaw](maxlen=AHEAD)  # of looks ahead, which nobody was told of
+        self._put_at = dict[str, float]()  # by digests, the oldest first
         self._nearing = Nearing(self._arrivals, self._far)
         if self._journal.waiting():
             self._courier.wake()
@@ -186,6 +190,7 @@ class SharedStore(StoreOver):
         if not kept or is_prefix(variant.key):  # of somebody's conversation, which comes back here if it does
             return kept
         self._count(variant.key)
+        self._note(variant.key)
         try:
             if not self._journal.add([entry_task(Kind.UPLOAD, variant.key)]):
                 _log.warning("not uploaded, since too much waits for the bucket %s already", self._bucket.url)
@@ -193,6 +198,13 @@ class SharedStore(StoreOver):
             _log.warning("not uploaded: %s", error)
         self._courier.wake()
         return kept
+
+    def _note(self, key: VariantKey) -> None:
+        put_at = self._put_at
+        if len(put_at) >= MOST_NOTED:  # threads share it: of what they note meanwhile one may be lost
+            put_at = self._put_at = dict([*put_at.copy().items()][MOST_NOTED // 2 :])
+        put_at.pop(key.digest, None)
+        put_at[key.digest] = monotonic()
 
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         if (entry := self._inner.at_hand(key)) is not None:
@@ -213,6 +225,13 @@ class SharedStore(StoreOver):
         self._record.forget([key.digest])
         with self._dropping(entry_task(Kind.DELETE, key)):
             return self._inner.delete(key) or there
+
+    def delete_here(self, key: VariantKey) -> bool:
+        """Whoever deletes it there may have done so before this process put it: then it goes from there too."""
+        if monotonic() - self._put_at.get(key.digest, -math.inf) < LATELY_S:
+            return self.delete(key)
+        self._record.forget([key.digest])
+        return self._inner.delete(key)
 
     def drop_chunk(
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False, group: str = ""

@@ -2,84 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
-from pydantic import SecretStr
 
 from app.cachecare import prune
 from app.chat.contexts import ContextRequest, Contexts
 from app.ingestion.queue import IngestQueue
-from app.library import Library
-from app.library.catalog import departures, open_catalog
-from app.library.catalog.records import Collection
 from app.library.kv import border_around
 from app.library.kv_following import KvFollowing
-from app.library.removal import remove_collection, remove_documents
-from app.models import Models
-from app.models.loading import TorchModel
+from app.library.removal import remove_collection
 from ragcache.errors import StoreError
 from ragcache.store.disk import DiskTier
-from ragcache.store.remote.store import SharedStore
 from ragcache.types import VariantKey
-from tests.app.library.shelves import BOOKS, files, fill, make_settings, put
+from tests.app.library.machines import Machine
+from tests.app.library.shelves import BOOKS, fill, put
 from tests.app.library.test_removal import converse
 from tests.waiting import wait_until
 
 RYE, LAMPS = BOOKS.values()
 BROUGHT = "A text that a client has brought."
-
-
-@dataclass(frozen=True)
-class Machine:
-    library: Library
-    models: Models
-
-    def follow(self) -> int:
-        """As a process that has just started."""
-        return KvFollowing(self.library, self.models).follow()
-
-    def captured(self, *texts: str, border: str = "") -> list[str]:
-        """Addresses of their KV, each behind those before."""
-        template = self.models.template.within(border)
-        chunks = [template.chunk(text) for text in texts]
-        return [one.key.digest for one in self.models.cache.ingest(template.system(), chunks)]
-
-    @property
-    def files(self) -> set[str]:
-        return files(self.library)
-
-    @property
-    def file(self) -> Path:
-        (found,) = self.library.settings.kv_folder.glob("departures-*")
-        return found
-
-    def remove(self, collection: Collection, source: str) -> None:
-        document = self.library.catalog.documents.find(collection, source)
-        assert document is not None
-        remove_documents(self.library, self.models, collection, [document.id])
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def machines(
-    request: pytest.FixtureRequest, tiny_folder: Path, tmp_path: Path, parts: TorchModel
-) -> Iterator[Sequence[Machine]]:
-    """Two over one catalog, each with a data and a cache folder of its own."""
-    with ExitStack() as stack:
-        url = f"sqlite:///{tmp_path}/shared.sqlite"
-        if request.param == "postgresql":
-            server = request.getfixturevalue("postgres_server")
-            url = server.create("machines")
-            stack.callback(server.drop, "machines")
-        found = []
-        for name in ("one", "other"):
-            settings = make_settings(tiny_folder, tmp_path / name, database_url=SecretStr(url))
-            models = stack.enter_context(Models(settings, parts))
-            found.append(Machine(Library(settings, stack.enter_context(open_catalog(settings)), models), models))
-        yield found
 
 
 def test_it_goes_with_what_saw_it_and_nothing_else_does(machines: Sequence[Machine]) -> None:
@@ -174,42 +117,6 @@ def test_what_a_key_had_in_a_context_cache_goes_within_its_border(machines: Sequ
     assert other.follow() == 1 and other.files.issuperset(stays) and gone[1] not in other.files
 
 
-def test_it_is_not_looked_for_twice(machines: Sequence[Machine]) -> None:
-    """What a client brings of a text that went before is his."""
-    one, other = machines
-    collection = fill(one.library, one.models)
-    other.captured(*RYE)
-    one.remove(collection, "/books/rye.txt")
-    assert other.follow() == 2
-    brought = other.captured(*RYE)
-    assert other.follow() == 0 and other.files.issuperset(brought)
-    for torn in ("torn", "[]", '{"number": "1", "token_hash": "", "border": ""}'):
-        other.file.write_text(torn)
-        other.captured(*RYE)
-        assert other.follow() == 2, "nobody knows how far it was"
-
-
-def test_a_machine_that_missed_a_part_of_the_log_keeps_what_the_catalog_has(
-    machines: Sequence[Machine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = machines
-    collection = fill(one.library, one.models)
-    rye, lamps, brought = other.captured(*RYE), other.captured(*LAMPS), other.captured(BROUGHT)
-    put(one.library, one.models, collection, "/0.txt", ["Number 0."])
-    one.remove(collection, "/0.txt")
-    other.follow()
-    monkeypatch.setattr(departures, "MOST", 2)
-    one.remove(collection, "/books/rye.txt")
-    for number in range(3):
-        put(one.library, one.models, collection, "/more.txt", [f"More of {number}."])
-        one.remove(collection, "/more.txt")
-    assert len(other.library.catalog.departures.after(0)) == 2
-    assert other.follow() == 3 and not other.files.intersection([*rye, *brought])
-    assert other.files.issuperset(lamps)
-    again = other.captured(BROUGHT)
-    assert other.follow() == 0 and other.files.issuperset(again)
-
-
 def test_a_file_that_cannot_be_deleted_is_tried_again(
     machines: Sequence[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,21 +165,19 @@ def test_a_collection_takes_conversations_on_all_machines(machines: Sequence[Mac
     assert not kept & other.files
 
 
-def test_what_it_put_into_the_bucket_since_goes_from_there(
-    machines: Sequence[Machine], tiny_folder: Path, tmp_path: Path, parts: TorchModel
+def test_a_text_that_comes_again_while_it_is_looked_for_stays(
+    machines: Sequence[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever deleted the text could not know of it."""
-    one, _ = machines
+    one, other = machines
     collection = fill(one.library, one.models)
-    settings = make_settings(
-        tiny_folder, tmp_path / "third", database_url=one.library.settings.database_url, remote=f"file://{tmp_path}/b"
-    )
-    with Models(settings, parts) as models, open_catalog(settings) as catalog:
-        third = Machine(Library(settings, catalog, models), models)
-        one.remove(collection, "/books/rye.txt")
-        third.captured(*RYE)
-        third.captured(*LAMPS)
-        assert isinstance(models.store, SharedStore) and models.store.settle(60)
-        assert len([*(tmp_path / "b").rglob("*.kv")]) == 6, "the System segment's too"
-        assert third.follow() == 2 and models.store.settle(60)
-        assert len([*(tmp_path / "b").rglob("*.kv")]) == 4
+    first, second = other.captured(RYE[0]), other.captured(RYE[1])
+    one.remove(collection, "/books/rye.txt")
+    seeing, again = DiskTier.seeing, iter([RYE[0]])
+
+    def look(tier: DiskTier, chunks: set[str]) -> list[VariantKey]:
+        for text in again:
+            put(one.library, one.models, collection, "/books/again.txt", [text])
+        return seeing(tier, chunks)
+
+    monkeypatch.setattr(DiskTier, "seeing", look)
+    assert other.follow() == 1 and other.files.issuperset(first) and not other.files.intersection(second)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.library.catalog import Catalog, departures, open_catalog
-from app.library.catalog.departures import Departure, depart
+from app.library.catalog.departures import CachePlace, Departure, depart
 from app.library.catalog.records import Collection
 from app.settings import Settings
 from tests.app.library.catalog.samples import digest, document, make_collection
@@ -70,7 +70,28 @@ def test_the_oldest_go_and_who_missed_them_finds_out(
     gone(catalog, collection, "d", "e")
     assert len(told(catalog)) == 3 and catalog.departures.behind(old) is None
     of_another = Departure(old.number + 10**6, "f", ""), Departure(old.number + 4, digest("x"), "")
-    assert [catalog.departures.behind(one) for one in of_another] == [0, 0], "as before a restoration"
+    assert [catalog.departures.behind(one) for one in (None, *of_another)] == [None] * 3, "as before a restoration"
+
+
+def test_it_says_where_that_was_done(tmp_path: Path) -> None:
+    """By the name that a cache folder has for all processes over it, and keeps."""
+    names = []
+    for folder in ("one", "other", "one"):
+        settings = Settings(
+            data_dir=tmp_path,
+            cache_dir=tmp_path / folder,
+            database_url=SecretStr(f"sqlite:///{tmp_path}/shared.sqlite"),
+        )
+        with open_catalog(settings) as catalog:
+            cache = catalog.context_caches.create("ann", border="key-ann", model="f", chunks=[["a", [1]]], nbytes=1)
+            catalog.context_caches.delete(cache.id, "ann", ["a"])
+            names.append(catalog.departures.place.name())
+            assert [one.place for one in catalog.departures.after(0)] == names
+    assert names[0] == names[2] != names[1] and all(len(one) == 32 for one in names)
+    (tmp_path / "other" / "kv" / "place").write_bytes(bytes(32))
+    assert len(CachePlace(tmp_path / "other" / "kv").name()) == 32, "as a disk leaves it when the power goes"
+    (tmp_path / "file").touch()
+    assert CachePlace(tmp_path / "file").name() == CachePlace().name() == ""
 
 
 @pytest.mark.postgres
@@ -80,7 +101,7 @@ def test_numbers_are_seen_in_their_order(postgres_url: str, tmp_path: Path) -> N
     with open_catalog(settings) as catalog, open_catalog(settings) as other, ThreadPoolExecutor() as pool:
         collection = make_collection(other)
         with catalog.database.writing() as connection:
-            depart(connection, ["first"])
+            depart(connection, CachePlace(), ["first"])
             second = pool.submit(gone, other, collection, "second")
             wait_for_blocked(postgres_url, 1)
             assert told(other) == []

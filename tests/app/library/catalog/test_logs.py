@@ -56,6 +56,20 @@ def test_no_more_is_told_of_what_is_gone_than_indexes_have_a_use_for(
     assert gone(catalog, other) == 2
 
 
+def test_a_log_of_before_there_was_a_bound_goes_a_part_at_each_ingest(
+    catalog: Catalog, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.library.catalog.chunks.LEAST_LOG", 4)
+    monkeypatch.setattr("app.library.catalog.chunks.MOST_SHORTENED", 5)
+    for number in range(21):
+        catalog.documents.replace(collection, *document([f"a{number}"]))
+    left = []
+    for _ in range(5):
+        catalog.runs.start(collection)
+        left.append(gone(catalog, collection))
+    assert left == [15, 10, 5, 5, 5], "no more than a half above its bound"
+
+
 def test_an_old_log_is_shortened_when_numbers_count_over_many_collections(
     catalog: Catalog, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
