@@ -28,11 +28,10 @@ from typing import cast
 
 from app.client.amounts import size
 from app.errors import LoadError
-from app.loaders.base import Loader, Parsed, ParseLimits, SourceFile
+from app.loaders.base import LONGEST_TITLE, Loader, Parsed, ParseLimits, SourceFile
 
 # SQL stores neither NUL (PostgreSQL) nor half a character (UTF-8); JSON, HTML and PDF can write both.
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-LONGEST_TITLE = 300  # characters; each chunk of the document is named by it
 A_FOLDER = "is a folder, not a file: give the folder to ingest, which walks it"
 
 
@@ -100,6 +99,7 @@ PROGRAMS = """
     makefile gnumakefile dockerfile containerfile jenkinsfile vagrantfile rakefile gemfile procfile brewfile justfile
     podfile fastfile caddyfile tiltfile sconstruct sconscript kconfig kbuild
 """
+LOUD = frozenset({"history", "install", "news"})  # texts in capitals only: programs name other files so
 NAMES: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(TEXTS.split(), "text") | dict.fromkeys(PROGRAMS.split(), "code")
 )
@@ -108,8 +108,10 @@ VARIANT = re.compile(r"[-_].*")  # LICENSE-MIT, README_de
 
 def format_of(path: Path) -> str | None:
     """The name of the format that the suffix tells, or the name of a file that has none; or None."""
-    suffix = path.suffix.lower()
-    return SUFFIXES.get(suffix) if suffix else NAMES.get(VARIANT.sub("", path.name.lower()))
+    if path.suffix:
+        return SUFFIXES.get(path.suffix.lower())
+    name = VARIANT.sub("", path.name)
+    return None if name.lower() in LOUD and not name.isupper() else NAMES.get(name.lower())
 
 
 def load(path: Path, limits: ParseLimits | None = None) -> Parsed:

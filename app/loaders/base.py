@@ -18,6 +18,8 @@ from ragcache.errors import ConfigError
 
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in PDF points from the top left corner of the page
 MIB, MILLION = 1 << 20, 1_000_000
+LONGEST_TITLE = 300  # characters; each chunk of the document is named by it
+LONGEST_AUTHOR = 200  # of a comment, which is told with it
 
 
 @dataclass(frozen=True)

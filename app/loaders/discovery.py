@@ -12,6 +12,9 @@ from pathlib import Path
 
 from app.errors import LoadError
 from app.loaders import format_of
+from app.loaders.encodings import is_binary
+
+HEAD = 1 << 12  # bytes of a file that tell whether it is a text
 
 
 @dataclass
@@ -122,7 +125,7 @@ class _Walk:
         if self._patterns and not any(p.fullmatch(below if whole else path.name) for p, whole in self._patterns):
             self._tally.unmatched += 1
             return False
-        if format_of(path) is None:
+        if format_of(path) is None or (not path.suffix and _is_binary(path)):
             self._tally.unknown[path.suffix.lower()] += 1
             return False
         return True
@@ -133,6 +136,17 @@ class _Walk:
             return False
         self._seen.add(real)
         return True
+
+
+def _is_binary(path: Path) -> bool:
+    """Whether a file that only its name tells to be a text is none, by its start; what cannot be read tells nothing."""
+    try:
+        # Not to block: opening a named pipe would wait for someone to write to it.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            head = file.read(HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    except OSError:
+        return False
+    return is_binary(path, head)
 
 
 def _pattern(glob: str) -> re.Pattern[str]:

@@ -6,11 +6,12 @@ import codecs
 import logging
 import re
 from contextlib import suppress
+from pathlib import Path
 from unicodedata import category
 
-from app.errors import printable
+from app.errors import LoadError, printable
 from app.loaders.alphabets import FAMILIAR, by_likelihood
-from app.loaders.base import SourceFile
+from app.loaders.base import ParseLimits, SourceFile
 from app.loaders.soundness import refuse_binary
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ LEAST_UTF16 = 8
 SURE, UNLIKELY = 0.5, 0.25
 NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # categories of characters
 WHITE = "\t\n\r\f\x1b\b"
+CODE_PAGE = re.compile(r"\A(?:windows|cp|dos)-(\d{3,5})\Z")
 ASCII = b"<meta> \\u0041 +AEE- ~"
 BINARY = "looks binary, not text as its name says: convert it to text, or leave it out"
 
@@ -74,6 +76,17 @@ def decode(source: SourceFile, declared: str = "") -> str:
     if "\0" in text or len(CONTROL.findall(sample)) * 50 > len(sample):
         raise source.error(BINARY)
     return text
+
+
+def is_binary(path: Path, head: bytes) -> bool:
+    """Whether bytes at the start of a file prove that it is no text."""
+    try:
+        refuse_binary(SourceFile(path, head, ParseLimits()))
+    except LoadError:
+        return True
+    is_marked = any(head.startswith(mark) for mark, _ in MARKS)
+    orders = ("utf-16-le", "utf-16-be")
+    return b"\0" in head and not is_marked and all(_familiar(head, encoding) < SURE for encoding in orders)
 
 
 def _marked(source: SourceFile) -> str | None:
@@ -114,18 +127,18 @@ def _familiar(data: bytes, encoding: str) -> float:
 def _unmarked(source: SourceFile, declared: str) -> str:
     data = source.data
     if data.isascii():
-        mail = _declared(data, "iso2022_jp_ext") if JAPANESE_MAIL.search(data) else None
-        return _declared(data, declared) or mail or data.decode("ascii")
+        mail = as_declared(data, "iso2022_jp_ext") if JAPANESE_MAIL.search(data) else None
+        return as_declared(data, declared) or mail or data.decode("ascii")
     # No other encoding gives valid UTF-8 by chance: pages that were saved as it still declare what they were.
-    text = _whole_utf8(data)
+    text = whole_utf8(data)
     if text is None:
-        text = _declared(data, declared)
+        text = as_declared(data, declared)
     if text is None:
         text = _damaged_utf8(source)
     return _guessed(source) if text is None else text
 
 
-def _whole_utf8(data: bytes) -> str | None:
+def whole_utf8(data: bytes) -> str | None:
     """Valid UTF-8; its last character may be cut."""
     try:
         return data.decode("utf-8")
@@ -134,12 +147,13 @@ def _whole_utf8(data: bytes) -> str | None:
     return data.decode("utf-8", "replace") if cut else None
 
 
-def _declared(data: bytes, encoding: str) -> str | None:
+def as_declared(data: bytes, encoding: str) -> str | None:
+    """In the encoding of that name; None where it is none of texts, or not that of these bytes."""
     try:
-        name = codecs.lookup(encoding.lower().removeprefix("x-")).name
+        name = codecs.lookup(CODE_PAGE.sub(r"cp\1", encoding.lower().removeprefix("x-"))).name
         # The declaration was found in ASCII: codecs such as utf-16 and unicode_escape cannot be what it means.
         return data.decode(MEANT.get(name, name)) if ASCII.decode(name) == ASCII.decode("ascii") else None
-    except (UnicodeError, LookupError):  # it declares what it is not
+    except (ValueError, LookupError):  # it declares what it is not
         return None
 
 
@@ -159,7 +173,7 @@ def _guessed(source: SourceFile) -> str:
     wrong = text.count(REPLACED)
     if wrong > 1 + len(text) // 50:
         # That all bytes make pairs is no chance; of encodings with one byte a character, some take any bytes.
-        wholes = ((one.encoding, _declared(source.data, one.encoding)) for one in others if one.leads)
+        wholes = ((one.encoding, as_declared(source.data, one.encoding)) for one in others if one.leads)
         fitting = ((one, whole) for one, whole in wholes if whole is not None and not PRIVATE.search(whole))
         encoding, text = next(fitting, ("", ""))
         if not encoding:

@@ -4,84 +4,69 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from email.message import EmailMessage
 from email.parser import BytesParser
-from email.policy import EmailPolicy
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from app.errors import LoadError, printable
 from app.loaders.base import Parsed, SourceFile
-from app.loaders.encodings import decode
+from app.loaders.encodings import as_declared, decode
 from app.loaders.html import page_of
-from app.loaders.soundness import DAMAGE, reading, refuse_binary
+from app.loaders.mail_part import ENCLOSED, HTML, MOST_PARTS, PLAIN, MailPart, MailPolicy, flowing
+from app.loaders.soundness import reading, refuse_binary
 
 MAIL = "an e-mail"
-DEEPEST = 60  # parts within each other; the library looks for the ends of all that are open with each line
-MOST_PARTS = 10_000
 MOST_ENCLOSED = 8  # mails within each other that are read
-LONGEST_HEADER = 1 << 12  # characters of one that are read: the library takes quadratic time
 LONGEST_TOLD = 1_000
 TOLD, LONGEST_NAME = 10, 80  # names of attachments at most in a warning, and their characters
 PEOPLE = ("From", "To", "Cc", "Date")
 HEADERS = (*PEOPLE, "Subject", "Received", "Message-ID", "MIME-Version", "Content-Type")
-PLAIN, HTML = "text/plain", "text/html"
-ENCLOSED = ("message/rfc822", "message/global")
 logger = logging.getLogger(__name__)
 
 
 def load_mail(source: SourceFile) -> Parsed:
     refuse_binary(source)
     with reading(source, MAIL):
-        parser = BytesParser(partial(MailPart, source, [MOST_PARTS]), policy=MailPolicy())
-        mail = parser.parsebytes(source.data.removeprefix(b"\xef\xbb\xbf").lstrip())
+        reader = _Reader(source)
+        mail = reader.parsed(source.data.removeprefix(b"\xef\xbb\xbf").lstrip(), 0)
         if not any(name in mail for name in HEADERS):
             raise source.error("is no e-mail: no header of one stands at its start; rename it to .txt if it is a text")
-        reader = _Reader(source)
         text = "\n\n".join(source.bounded(filter(None, reader.mail(mail, 1))))
         title = _header(mail, "Subject")
     reader.warn()
     return Parsed(text, "markdown", title or source.name)
 
 
-class MailPolicy(EmailPolicy):
-    """That of the library, for headers of a bounded length; what is not ASCII in them is read as UTF-8."""
-
-    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
-        name, value = super().header_source_parse(sourcelines)
-        return name, value[:LONGEST_HEADER].encode("ascii", "surrogateescape").decode("utf-8", "replace")
-
-
-class MailPart(EmailMessage):
-    """Refuses to nest too deep, and more parts than the budget of the whole mail has."""
-
-    def __init__(self, source: SourceFile, budget: list[int], policy: EmailPolicy):
-        super().__init__(policy)
-        self.depth = 0
-        budget[0] -= 1
-        if budget[0] < 0:
-            raise source.error(f"has more than {MOST_PARTS:,} parts: save the mails that it encloses as files")
-
-    def attach(self, payload: Any) -> None:
-        payload.depth = self.depth + 1
-        if payload.depth > DEEPEST:
-            raise RecursionError
-        super().attach(payload)
-
-
 class _Reader:
     def __init__(self, source: SourceFile):
         self._source = source
+        self._budget = [MOST_PARTS]
         self._attachments: list[str] = []
+        self._others: list[MailPart] = []  # texts of other kinds in the mail that is read
         self._deeper = 0  # mails that are enclosed too deep
 
-    def mail(self, part: Any, level: int) -> Iterator[str]:
+    def parsed(self, data: bytes, depth: int) -> MailPart:
+        """A mail so deep in the whole one, whose parts count to those of the whole."""
+        factory = partial(MailPart, self._source, self._budget, depth)
+        return cast(MailPart, BytesParser(factory, policy=MailPolicy()).parsebytes(data))
+
+    def mail(self, part: MailPart, level: int) -> Iterator[str]:
         """Its blocks; `level` counts the mails that enclose it, and itself."""
         subject = _header(part, "Subject") or ("Enclosed e-mail" if level > 1 else "")
         yield f"{'#' * min(level, 6)} {subject}" if subject else ""
         yield "\n".join(f"{name}: {value}" for name in PEOPLE if (value := _header(part, name)))
-        yield from self._content(part, level)
+        around, self._others = self._others, []
+        is_told = False
+        for block in filter(None, self._content(part, level)):
+            is_told = True
+            yield block
+        for other in self._others:
+            if is_told:
+                self._leave_out(other)
+            else:
+                yield self._text(other, other.kind)
+        self._others = around
 
     def warn(self) -> None:
         """Of what is left out."""
@@ -94,61 +79,62 @@ class _Reader:
             told = "%s: %d mails are left out, which more than %d others enclose"
             logger.warning(told, printable(self._source.path), self._deeper, MOST_ENCLOSED)
 
-    def _content(self, part: Any, level: int) -> Iterator[str]:
-        kind = part.get_content_type()
-        parts = part.get_payload() if part.is_multipart() else []
-        if kind in ENCLOSED and parts:
+    def _content(self, part: MailPart, level: int) -> Iterator[str]:
+        kind, parts = part.kind, part.parts
+        if kind in ENCLOSED and (parts or part.is_encoded):
             if level > MOST_ENCLOSED:
                 self._deeper += 1
                 return
-            for mail in parts:
+            for mail in parts or [self.parsed(part.content(), part.depth + 1)]:
                 yield from self.mail(mail, level + 1)
         elif kind == "multipart/alternative" and parts:
             yield from self._one_of(parts, level)
         elif parts and not kind.startswith("message/"):
             for inner in parts:
                 yield from self._content(inner, level)
-        elif _is_text(part, kind):
+        elif part.is_text:
             yield self._text(part, kind)
+        elif part.is_other_text:
+            self._others.append(part)
         else:
-            self._attachments.append(part.get_filename() or kind)
+            self._leave_out(part)
 
-    def _one_of(self, parts: list[Any], level: int) -> Iterator[str]:
+    def _leave_out(self, part: MailPart) -> None:
+        self._attachments.append(part.get_filename() or part.kind)
+
+    def _one_of(self, parts: list[MailPart], level: int) -> Iterator[str]:
         """The plain text, or else the page; the last of others is the best. Attachments of all of them are told."""
         chosen: list[str] = []
         for kind in (PLAIN, HTML):
-            alike = [part for part in parts if part.get_content_type() == kind and _is_text(part, kind)]
+            alike = [part for part in parts if part.kind == kind and part.is_text]
             chosen = chosen or list(filter(None, (self._text(part, kind) for part in alike[:1])))
         for part in reversed(parts):
-            if part.is_multipart():
+            if part.parts:
                 told = list(filter(None, self._content(part, level)))
                 chosen = chosen or told
+        if not chosen:
+            self._others += [part for part in parts if part.is_other_text][-1:]
         yield from chosen
 
-    def _text(self, part: Any, kind: str) -> str:
+    def _text(self, part: MailPart, kind: str) -> str:
         """What cannot be read costs itself, and not the mail."""
-        data = part.get_payload(decode=True)
-        content = SourceFile(self._source.path, data if isinstance(data, bytes) else b"", self._source.limits)
+        content = SourceFile(self._source.path, part.content(), self._source.limits)
         declared = part.get_content_charset() or ""
         try:
             text = page_of(content, declared)[0] if kind == HTML else decode(content, declared)
         except LoadError as error:
             logger.warning("%s: a text of it is left out: it %s", printable(self._source.path), error.reason)
             return ""
-        return text.replace("\r\n", "\n").strip()
+        text = text.replace("\r\n", "\n")
+        is_joined = kind == PLAIN and str(part.get_param("delsp", "")).lower() == "yes"
+        return (flowing(text) if is_joined else text).strip()
 
 
-def _is_text(part: Any, kind: str) -> bool:
-    """One to be read; what pretends to have parts and has none is a text too."""
-    is_attached = part.get_content_disposition() == "attachment"
-    return not is_attached and (kind in (PLAIN, HTML) or kind.startswith("multipart/")) and not part.is_multipart()
-
-
-def _header(part: Any, name: str) -> str:
-    """Its text on one line, as it stands where the library cannot read it."""
-    try:
-        value = str(part.get(name, ""))
-    except DAMAGE:
-        value = next(str(raw) for key, raw in part.raw_items() if key.lower() == name.lower())
-    text = " ".join(value.split())
+def _header(part: MailPart, name: str) -> str:
+    """Its text on one line."""
+    raw = next((str(value) for key, value in part.raw_items() if key.lower() == name.lower()), "")
+    if not raw.isascii() and any("\udc80" <= char <= "\udcff" for char in raw):
+        data = raw.encode("ascii", "surrogateescape")
+        raw = as_declared(data, part.charset) or data.decode("ascii", "replace")
+    text = " ".join(str(part.policy.header_fetch_parse(name, raw)).split())
     return text if len(text) <= LONGEST_TOLD else f"{text[:LONGEST_TOLD]}…"

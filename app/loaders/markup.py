@@ -91,6 +91,13 @@ class MarkdownWriter:
         deeper = [tag for tag, _ in reversed(self._opened[most:])]
         return [] if deeper and deeper[0] in RAW_TEXT else deeper
 
+    def add(self, other: MarkdownWriter) -> None:
+        """What another one has written, as blocks."""
+        self._flow.close()
+        if text := other.close():
+            self._flow.add(text)
+            self._flow.structured = self._flow.structured or other._flow.structured
+
     def close(self) -> str:
         while self._opened:
             self.end(self._opened[-1][0])

@@ -21,7 +21,8 @@ from app.loaders.records import read_json
 from app.loaders.text import first_heading
 
 MOST_PRINTED = 4_000  # characters of each cell: a loop prints a million lines that tell nothing
-IMAGE = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,40};base64,[\w+/=]*+")  # within a text
+# Within a text, such as `data:image/svg+xml;charset=utf-8;base64,…`.
+IMAGE = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,40}(?:;[\w.+-]{1,40}=[^\s;,]{0,80}){0,9};base64,[\w+/=]*+")
 TERMINAL = re.compile(r"\x1b\[[0-9;?]{0,40}+[A-Za-z]")  # colours
 NO_TEXT = re.compile(r"<[^\n]{0,200}>")  # what a program prints of an object that is shown as a page or an image
 LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
@@ -132,9 +133,12 @@ class _Reader:
         self.left_out += Counter()  # none are not told
         if plain and not NO_TEXT.fullmatch(plain):
             return plain
-        if markdown := _joined(data.get("text/markdown")):
-            return self._without_images(markdown)
-        return markdown_of(_joined(data.get("text/html")))[0]
+        for kind in ("text/markdown", "text/latex"):
+            if text := _joined(data.get(kind)):
+                return self._without_images(text)
+        if any(key != "text/plain" and "/" in key for key in data):
+            return markdown_of(_joined(data.get("text/html")))[0]
+        return plain
 
     def _without_images(self, text: str) -> str:
         text, number = IMAGE.subn("", text)

@@ -1,7 +1,4 @@
-"""What is common to OpenDocument files: their parts as events with short names, their styles, and text as Markdown.
-
-The elements of a text become those of a page, for the writer that pages have: it knows headings, lists and tables.
-"""
+"""What is common to OpenDocument files: their parts as events with short names, their styles and their titles."""
 
 from __future__ import annotations
 
@@ -15,28 +12,30 @@ from xml.parsers import expat
 from zipfile import ZipFile
 
 from app.errors import printable
-from app.loaders.base import SourceFile
-from app.loaders.markup import MarkdownWriter
+from app.loaders.base import LONGEST_TITLE, SourceFile
 from app.loaders.soundness import AT_ONCE
 
 CONTENT, STYLES, META, MANIFEST = "content.xml", "styles.xml", "meta.xml", "META-INF/manifest.xml"
-OASIS, OF_OASIS = "urn:oasis:names:tc:opendocument:xmlns:", ":1.0"
-DUBLIN = "http://purl.org/dc/elements/1.1/"
-# What is no text of the document: deleted text, contents of its own, readings of characters, forms and their code.
+# Prefixes as the standard writes them, whatever a file calls them.
+OASIS = {
+    "office": "office", "text": "text", "table": "table", "draw": "drawing", "style": "style", "meta": "meta",
+    "presentation": "presentation", "svg": "svg-compatible",
+}  # fmt: skip
+PREFIXES = {f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0": prefix for prefix, name in OASIS.items()}
+PREFIXES["http://purl.org/dc/elements/1.1/"] = "dc"
+# What is no text of the document: deleted text, contents of its own, readings of characters, forms, code, templates.
 LEFT_OUT = """
     text:tracked-changes table:tracked-changes text:table-of-content text:ruby-text text:note-citation office:forms
     office:scripts office:event-listeners office:binary-data table:covered-table-cell table:dde-links svg:title
     svg:desc dc:date meta:date-string meta:creator-initials table:content-validations presentation:footer-decl
-    presentation:header-decl presentation:date-time-decl draw:glue-point
+    presentation:header-decl presentation:date-time-decl draw:glue-point text:script text:illustration-index-source
+    text:table-index-source text:object-index-source text:user-index-source text:alphabetical-index-source
+    text:bibliography-source
 """
 SKIPPED = frozenset(LEFT_OUT.split())
 OBJECTS = frozenset({"draw:object", "draw:object-ole", "draw:plugin"})
-NOTE, AUTHOR = "text:note-body", "dc:creator"
-ASIDES = frozenset({NOTE, "office:annotation"})
-TAGS = {"table:table": "table", "table:table-row": "tr", "text:line-break": "br"}
 BLANKS = {"text:s": " ", "text:tab": "\t"}
 HEADINGS = {"Title": "h1", "Subtitle": "h2"}  # styles of paragraphs
-LEVELS = tuple("123456")
 MOST_PARENTS = 10  # of a style
 logger = logging.getLogger(__name__)
 
@@ -74,11 +73,7 @@ def read_part(source: SourceFile, part: IO[bytes], target: PartTarget) -> Iterat
 class _Names(dict[str, str]):
     def __missing__(self, name: str) -> str:
         namespace, _, tag = name.rpartition(" ")
-        if namespace.startswith(OASIS) and namespace.endswith(OF_OASIS):
-            prefix = namespace[len(OASIS) : -len(OF_OASIS)].removesuffix("-compatible")
-            self[name] = f"{prefix}:{tag}"
-        else:
-            self[name] = f"dc:{tag}" if namespace == DUBLIN else ""
+        self[name] = f"{PREFIXES[namespace]}:{tag}" if namespace in PREFIXES else ""
         return self[name]
 
 
@@ -113,9 +108,25 @@ class OfficeStyles:
         return "p"
 
 
+class BoundedText:
+    """Pieces of a text, whose end is left out beyond a length."""
+
+    def __init__(self, most: int) -> None:
+        self._parts: list[str] = []
+        self._room = most
+
+    def add(self, text: str) -> None:
+        if self._room > 0:
+            self._parts.append(text[: self._room])
+            self._room -= len(text)
+
+    def line(self) -> str:
+        return " ".join("".join(self._parts).split())
+
+
 class _Title:
     def __init__(self) -> None:
-        self.text, self._within = "", False
+        self.text, self._within = BoundedText(LONGEST_TITLE), False
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         self._within = name == "dc:title"
@@ -124,7 +135,8 @@ class _Title:
         self._within = False
 
     def data(self, text: str) -> None:
-        self.text += text if self._within else ""
+        if self._within:
+            self.text.add(text)
 
 
 def refuse_encrypted(source: SourceFile, archive: ZipFile) -> None:
@@ -143,7 +155,7 @@ def styles_of(source: SourceFile, archive: ZipFile) -> OfficeStyles:
 def title_of(source: SourceFile, archive: ZipFile) -> str:
     title = _Title()
     _read_beside(source, archive, META, title)
-    return " ".join(title.text.split())
+    return title.text.line()
 
 
 def _read_beside(source: SourceFile, archive: ZipFile, name: str, target: PartTarget) -> None:
@@ -157,127 +169,3 @@ def tell_left_out(source: SourceFile, left_out: Counter[str]) -> None:
     if left_out:
         told = ", ".join(f"{number:,} {what}" for what, number in left_out.items())
         logger.warning("%s: left out are %s", printable(source.path), told)
-
-
-class OfficeText:
-    """A target whose text `close` gives as Markdown: notes at its end, comments behind their paragraphs."""
-
-    def __init__(self, styles: OfficeStyles, left_out: Counter[str], is_aside: bool = False):
-        self._styles, self._left_out, self._is_aside = styles, left_out, is_aside
-        self._writer = MarkdownWriter()
-        self._tags: list[str] = []  # of the open elements; "" of those that a page has none for
-        self._skipped = 0  # how deep in something that is
-        self._lists: list[str] = []  # styles of those that are open
-        self._numbers: dict[int, int] = {}  # of the last item, by the depth of its list
-        self._aside: OfficeText | None = None  # the note or comment that is open
-        self._depth = 0  # how deep in it
-        self._author, self._is_author = "", False  # of a comment, where this is one
-        self._notes: list[str] = []
-        self._comments: list[str] = []
-
-    def start(self, name: str, attributes: Mapping[str, str]) -> None:
-        if self._aside is not None:
-            self._depth += 1
-            self._aside.start(name, attributes)
-        elif self._skipped or name in SKIPPED or name in OBJECTS or (self._is_aside and name in ASIDES):
-            if name in OBJECTS and not self._skipped:
-                self._left_out["embedded objects"] += 1
-            self._skipped += 1
-        elif name in ASIDES:
-            self._aside, self._depth = OfficeText(self._styles, self._left_out, is_aside=True), 0
-            if name == NOTE:
-                self._writer.data(f"[{len(self._notes) + 1}]")
-        else:
-            self._is_author = name == AUTHOR
-            self._tags.append(self._open(name, attributes))
-
-    def end(self, name: str) -> None:
-        if self._aside is not None and self._depth:
-            self._depth -= 1
-            self._aside.end(name)
-        elif self._aside is not None:
-            self._keep(name, self._aside)
-            self._aside = None
-        elif self._skipped:
-            self._skipped -= 1
-        else:
-            self._is_author = False
-            self._close(name)
-
-    def data(self, text: str) -> None:
-        if self._aside is not None:
-            self._aside.data(text)
-        elif self._is_author and self._is_aside:
-            self._author += text
-        elif not self._skipped:
-            self._writer.data(text)
-
-    def close(self) -> str:
-        self._tell_comments()
-        for number, text in enumerate(self._notes, start=1):
-            self._block("p", f"[{number}] {text}")
-        return self._writer.close()
-
-    def _open(self, name: str, attributes: Mapping[str, str]) -> str:
-        """What is opened for it -> its tag."""
-        given: dict[str, str] = {}
-        if name == "text:p":
-            tag = self._styles.heading(attributes.get("text:style-name", ""))
-        elif name == "text:h":
-            level = attributes.get("text:outline-level", "1")
-            tag = f"h{level if level in LEVELS else 6}"
-        elif name == "text:list":
-            tag, given = self._open_list(attributes)
-        elif name == "text:list-item":
-            tag, given = "li", self._numbered(attributes.get("text:start-value", ""))
-        elif name == "table:table-cell":
-            spans = {"rowspan": "table:number-rows-spanned", "colspan": "table:number-columns-spanned"}
-            tag, given = "td", {key: attributes[span] for key, span in spans.items() if span in attributes}
-        else:
-            tag = TAGS.get(name, "")
-        if tag:
-            self._writer.start(tag, given)
-        elif name in BLANKS:
-            self._writer.data(BLANKS[name])
-        return tag
-
-    def _close(self, name: str) -> None:
-        if name == "text:list":
-            self._lists.pop()
-        if tag := self._tags.pop():
-            self._writer.end(tag)
-        if name in ("text:p", "text:h"):
-            self._tell_comments()
-
-    def _open_list(self, attributes: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        style = attributes.get("text:style-name") or (self._lists[-1] if self._lists else "")
-        self._lists.append(style)
-        depth = len(self._lists)
-        goes_on = attributes.get("text:continue-numbering") == "true" or "text:continue-list" in attributes
-        self._numbers[depth] = self._numbers.get(depth, 0) if goes_on else 0
-        is_numbered = (style, str(depth)) in self._styles.numbered
-        return ("ol", {"start": str(self._numbers[depth] + 1)}) if is_numbered else ("ul", {})
-
-    def _numbered(self, value: str) -> dict[str, str]:
-        """Of the next item."""
-        depth, is_told = len(self._lists), value.isdecimal() and len(value) < 9
-        self._numbers[depth] = int(value) if is_told else self._numbers.get(depth, 0) + 1
-        return {"value": value} if is_told else {}
-
-    def _keep(self, name: str, aside: OfficeText) -> None:
-        text = " ".join(aside.close().split())
-        if name == NOTE:
-            self._notes.append(text)
-        elif text:
-            author = " ".join(aside._author.split())
-            self._comments.append(f"Comment by {author}: {text}" if author else f"Comment: {text}")
-
-    def _tell_comments(self) -> None:
-        comments, self._comments = self._comments, []
-        for comment in comments:
-            self._block("p", comment)
-
-    def _block(self, tag: str, text: str) -> None:
-        self._writer.start(tag, {})
-        self._writer.data(text)
-        self._writer.end(tag)

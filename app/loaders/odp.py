@@ -11,13 +11,13 @@ from app.loaders.base import PagedText, Parsed, SourceFile
 from app.loaders.odml import (
     CONTENT,
     OfficeStyles,
-    OfficeText,
     read_part,
     refuse_encrypted,
     styles_of,
     tell_left_out,
     title_of,
 )
+from app.loaders.odml_text import OfficeText
 from app.loaders.soundness import ODP, opened
 from app.loaders.text import first_heading
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from app.loaders.soundness import ODS, opened
 MOST_COLUMNS = 1 << 14  # of a sheet, as programs have them
 SHEET, ROW, CELL, COVERED = "table:table", "table:table-row", "table:table-cell", "table:covered-table-cell"
 COLUMNS_REPEATED, ROWS_REPEATED = "table:number-columns-repeated", "table:number-rows-repeated"
+CACHED = re.compile(r"'[a-z]{2,10}:")  # LibreOffice names by addresses what it keeps of other files; no sheet can be
 WHITE = {**BLANKS, "text:line-break": "\n"}
 
 
@@ -111,7 +113,7 @@ class _Sheets:
         elif name == SHEET:
             self._is_open, self._is_copy, self._name = True, False, attributes.get("table:name", "")
         elif name == "table:table-source":
-            self._is_copy = True
+            self._is_copy = CACHED.match(self._name or "") is not None
         elif name == ROW:
             self._tell_name()
             self._row = _Row(_times(attributes, ROWS_REPEATED))

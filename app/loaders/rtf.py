@@ -11,18 +11,16 @@ import re
 from dataclasses import dataclass, field, replace
 
 from app.errors import printable
-from app.loaders.base import Parsed, SourceFile
+from app.loaders.base import LONGEST_AUTHOR, Parsed, SourceFile
 from app.loaders.rtf_body import RichBody
+from app.loaders.rtf_group import BODY_LEVEL, FontCodecs, RichGroup
 from app.loaders.rtf_words import (
     ASIDES,
     CHARACTERS,
-    CHARSETS,
     DESTINATIONS,
     ENDS,
     FORMATS,
     NAMED,
-    QUIET,
-    SKIPPED,
     STARRED,
     SYMBOLS,
     codec_of,
@@ -34,7 +32,6 @@ TOKEN = re.compile(rb"\\([A-Za-z]{1,32})(-?\d{1,10})? ?|\\'([0-9A-Fa-f]{2})|\\(.
 DEEPEST = 1_000  # groups within each other
 START = b"{\\rtf"
 HEADING = re.compile(r"heading (\d)\b", re.I)
-BODY_LEVEL = 9  # of an outline: no heading
 logger = logging.getLogger(__name__)
 
 
@@ -46,22 +43,6 @@ def load_rtf(source: SourceFile) -> Parsed:
     reader = _Reader(source)
     text = reader.read(data)
     return Parsed(text, "markdown", reader.title or first_heading(text) or source.name)
-
-
-@dataclass(slots=True)
-class _Group:
-    """What holds until its end."""
-
-    destination: str = ""  # whose text is collected; "" of the document's
-    skipped: bool = False
-    quiet: bool = False
-    hidden: bool = False  # by its format, or as deleted
-    font: int = -1
-    fallback: int = 1  # characters that stand for one that is told by its number
-    style: int = -1  # of the paragraph
-    outline: int = BODY_LEVEL
-    in_table: bool = False
-    level: int = 0  # of a list
 
 
 @dataclass
@@ -76,19 +57,18 @@ class _Aside:
 class _Reader:
     source: SourceFile
     title: str = ""
-    _group: _Group = field(default_factory=_Group)
-    _groups: list[_Group] = field(default_factory=list)  # that enclose it
+    _group: RichGroup = field(default_factory=RichGroup)
+    _groups: list[RichGroup] = field(default_factory=list)  # that enclose it
     _bodies: list[_Aside] = field(default_factory=lambda: [_Aside("", 0, RichBody())])
     _notes: list[str] = field(default_factory=list)
     _raw: bytearray = field(default_factory=bytearray)  # text that is not decoded yet
     _named: list[str] = field(default_factory=list)  # of a group of NAMED
     _author: str = ""
-    _code: str = "cp1252"  # of fonts that tell none
-    _fonts: dict[int, str] = field(default_factory=dict)
+    _fonts: FontCodecs = field(default_factory=FontCodecs)
     _headings: dict[int, int] = field(default_factory=dict)  # levels of styles
+    _begins: bool = False  # nothing of the group is read yet
     _starred: bool = False  # the next word tells what a group of a star is
     _skip: int = 0  # characters that stand for one that is told by its number
-    _plain: int = -1  # the font of plain text
 
     def read(self, data: bytes) -> str:
         at = 0
@@ -98,6 +78,8 @@ class _Reader:
                 break
             at = found.end()
             word, number, byte, symbol, brace, text = found.groups()
+            begins = self._begins
+            self._begins = brace == b"{" or (begins and text is not None and not text.strip(b"\r\n"))
             if brace == b"{":
                 self._open()
             elif brace:
@@ -109,7 +91,7 @@ class _Reader:
             elif byte:
                 self._take(bytes.fromhex(byte.decode("ascii")))
             elif symbol:
-                self._symbol(symbol)
+                self._symbol(symbol, begins)
             elif text is not None and not self._group.skipped:
                 self._take(text.replace(b"\r", b"").replace(b"\n", b""))
         return self._finish()
@@ -137,12 +119,12 @@ class _Reader:
     def _close(self) -> None:
         self._flush()
         ended, depth = self._group, len(self._groups)
-        self._group = self._groups.pop() if self._groups else _Group()
-        self._skip = 0
+        self._group = self._groups.pop() if self._groups else RichGroup()
+        self._starred, self._skip = False, 0
         if ended.destination and (ended.destination != self._group.destination or ended.destination == "stylesheet"):
             self._keep("".join(self._named).strip(), ended)
             self._named = []
-        if depth and self._bodies[-1].depth == depth:
+        while depth and self._bodies[-1].depth == depth:
             self._close_aside()
 
     def _control(self, word: str, number: int | None) -> int:
@@ -178,9 +160,9 @@ class _Reader:
             self._flush()
             self._write(text)
 
-    def _symbol(self, symbol: bytes) -> None:
+    def _symbol(self, symbol: bytes, begins: bool) -> None:
         if symbol == b"*":
-            self._starred = True
+            self._starred = self._starred or begins
         elif symbol in SYMBOLS:
             self._character(SYMBOLS[symbol])
         elif symbol in b"\r\n":
@@ -188,49 +170,34 @@ class _Reader:
 
     def _begin(self, word: str) -> None:
         """What the group is for."""
-        group = self._group
-        group.skipped = word in SKIPPED
-        group.quiet = word in QUIET or (group.quiet and word not in (*NAMED, *ASIDES, "ud"))
+        self._group.begin(word)
         if word in NAMED:
-            group.destination, self._named = word, []
+            self._named = []
         if word in ASIDES:
-            group.destination, group.in_table, group.style, group.outline = "", False, -1, BODY_LEVEL
             if word == "footnote":
                 self._notes.append("")
                 self._bodies[-1].body.write(f"[{len(self._notes)}]")
             self._bodies.append(_Aside(word, len(self._groups), RichBody(), len(self._notes)))
 
     def _format(self, word: str, number: int | None) -> None:
-        group, value = self._group, 0 if number is None else number
+        group, fonts, value = self._group, self._fonts, 0 if number is None else number
         match word:
             case "f":
                 group.font = value
             case "fcharset":
-                self._fonts[group.font] = CHARSETS.get(value, "")
+                fonts.tell_charset(group.font, value)
             case "cpg":
-                self._fonts[group.font] = codec_of(value)
+                fonts.tell_page(group.font, value)
             case "deff":
-                self._plain = group.font = value
+                fonts.plain = group.font = value
             case "ansicpg":
-                self._code = codec_of(value)
+                fonts.common = codec_of(value)
             case "mac" | "pc" | "pca":
-                self._code = {"mac": "mac-roman", "pc": "cp437", "pca": "cp850"}[word]
-            case "uc":
-                group.fallback = max(0, value)
-            case "plain":
-                group.hidden, group.font = False, self._plain
-            case "v" | "deleted":
-                group.hidden = number != 0
-            case "pard":
-                group.style, group.outline, group.in_table, group.level = -1, BODY_LEVEL, False, 0
-            case "s":
-                group.style = value
-            case "outlinelevel":
-                group.outline = max(0, value)
-            case "intbl":
-                group.in_table = number != 0
-            case "ilvl":
-                group.level = value
+                fonts.common = {"mac": "mac-roman", "pc": "cp437", "pca": "cp850"}[word]
+            case _:
+                group.change(word, number)
+        if word == "plain":
+            group.font = fonts.plain
 
     def _end(self, word: str) -> None:
         """A paragraph, or a part of a table."""
@@ -243,13 +210,13 @@ class _Reader:
             level = group.outline + 1 if group.outline < BODY_LEVEL else self._headings.get(group.style, 0)
             body.end_paragraph(level, group.level, group.in_table)
 
-    def _keep(self, text: str, ended: _Group) -> None:
+    def _keep(self, text: str, ended: RichGroup) -> None:
         """A text that is none of the document's own."""
         match ended.destination:
             case "title":
                 self.title = " ".join(text.split())
             case "atnauthor":
-                self._author = " ".join(text.split())
+                self._author = " ".join(text.split())[:LONGEST_AUTHOR]
             case "listtext" | "pntext":
                 self._bodies[-1].body.begin_item(text)
             case "stylesheet":
@@ -280,15 +247,13 @@ class _Reader:
 
     def _flush(self) -> None:
         if self._raw:
-            code = self._fonts.get(self._group.font, "") or self._code
-            self._write(self._raw.decode(code, "replace"))
+            self._write(self._raw.decode(self._fonts.codec(self._group.font), "replace"))
             self._raw.clear()
 
     def _write(self, text: str) -> None:
-        group = self._group
-        if group.skipped or group.quiet or group.hidden:
+        if self._group.silent:
             return
-        if group.destination:
+        if self._group.destination:
             self._named.append(text)
         else:
             self._bodies[-1].body.write(text)

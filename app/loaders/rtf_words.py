@@ -16,7 +16,7 @@ ASIDES = frozenset({"footnote", "annotation", "shptxt"})
 NAMED = frozenset({"fonttbl", "stylesheet", "title", "atnauthor", "listtext", "pntext"})  # texts of their own
 DESTINATIONS = SKIPPED | QUIET | ASIDES | NAMED | {"ud"}
 STATES = """
-    f fcharset cpg deff ansicpg mac pc pca uc plain v deleted pard s outlinelevel intbl ilvl
+    f fcharset cpg deff ansicpg mac pc pca uc plain v deleted mvf pard s outlinelevel intbl ilvl
 """
 FORMATS = frozenset(STATES.split())
 ENDS = frozenset({"par", "sect", "cell", "row"})

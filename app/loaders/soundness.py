@@ -160,17 +160,20 @@ def _archive(data: bytes) -> Content:
             names = set(archive.namelist())
             told = (_open_document(archive, name) for name in TYPES_TOLD if name in names)
             by_type = next((content for content in told if content is not None), ARCHIVE)
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError, RuntimeError, zlib.error):
+    except DAMAGE:
         return ARCHIVE
     return next((content for part, content in PARTS.items() if part in names), by_type)
 
 
 def _open_document(archive: zipfile.ZipFile, name: str) -> Content | None:
-    """By what a part of this name says at its start."""
+    """By what a part of this name says at its start; a damaged one says nothing."""
     if archive.getinfo(name).compress_type not in METHODS:
         return None
-    with archive.open(name) as part:
-        found = OPEN_DOCUMENT.search(part.read(AT_ONCE))
+    try:
+        with archive.open(name) as part:
+            found = OPEN_DOCUMENT.search(part.read(AT_ONCE))
+    except DAMAGE:
+        return None
     return BY_TYPE[found[1]] if found else None
 
 

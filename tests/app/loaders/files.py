@@ -177,9 +177,11 @@ def write_notebook(path: Path, cells: Sequence[Mapping[str, object]]) -> Path:
 def write_opendocument(path: Path, body: str, styles: str = "", title: str = "", **parts: str) -> Path:
     """Of the kind that its suffix tells; `styles` are those of its content, and `parts` come beside it."""
     kind = {".odt": "text", ".ods": "spreadsheet", ".odp": "presentation"}[path.suffix]
-    names = ("office", "text", "table", "draw", "style", "presentation", "meta")
-    declared = "".join(f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in names)
-    declared += ' xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"'
+    names = ("office", "text", "table", "style", "presentation", "meta")
+    spaces = {name: name for name in names} | {"draw": "drawing", "svg": "svg-compatible"}
+    declared = "".join(
+        f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{urn}:1.0"' for name, urn in spaces.items()
+    )
     declared += ' xmlns:dc="http://purl.org/dc/elements/1.1/"'
     content = f"<office:automatic-styles>{styles}</office:automatic-styles>"
     content += f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"

@@ -36,6 +36,20 @@ def test_files_without_a_suffix_are_found_by_their_names(tmp_path: Path) -> None
     assert tally.unknown == {".bin": 1, "": 2}
 
 
+def test_names_of_texts_that_other_files_have_too(tmp_path: Path) -> None:
+    """Browsers keep a database under the name of one, and build systems a program."""
+    grown(tmp_path, "HISTORY", "INSTALL-de", "NEWS", "a/History", "a/install", "a/news")
+    (tmp_path / "Makefile").write_bytes(b"\x7fELF\2\1\1" + bytes(99))
+    (tmp_path / "TODO").write_bytes(b"odd\0\1\2")
+    (tmp_path / "README").write_bytes("Größe und mehr".encode("utf-16"))
+    (tmp_path / "FAQ").write_bytes(("Größe und mehr " * 9).encode("utf-16-be"))
+    os.mkfifo(tmp_path / "AUTHORS")
+    tally = WalkTally()
+    names = ["AUTHORS", "FAQ", "HISTORY", "INSTALL-de", "NEWS", "README"]
+    assert found(tmp_path, tally=tally) == names
+    assert (tally.unknown, tally.problems) == ({"": 5}, [])
+
+
 @pytest.mark.parametrize(
     ("globs", "names"),
     [

@@ -12,7 +12,8 @@ import pytest
 from app.errors import LoadError
 from app.loaders import parse
 from app.loaders.base import Parsed, ParseLimits
-from app.loaders.mail import DEEPEST, LONGEST_TOLD, MOST_ENCLOSED, MOST_PARTS
+from app.loaders.mail import LONGEST_TOLD, MOST_ENCLOSED
+from app.loaders.mail_part import DEEPEST, MOST_PARTS
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 SMALL = ParseLimits(max_characters=100_000)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from app.loaders import LONGEST_TITLE, parse
+from app.loaders import parse
+from app.loaders.base import LONGEST_TITLE
 from app.loaders.html import markdown_of
 from app.loaders.markup import RAW_TEXT, MarkdownWriter
 

@@ -106,6 +106,23 @@ def test_images_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "a.ipynb: left out are 2 images" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("forms", "text"),
+    [
+        ({"text_plain": "<Response [404]>"}, "<Response [404]>"),
+        ({"text_plain": "<Latex object>", "text_latex": "$x^2$", "text_html": "<i>x</i>"}, "$x^2$"),
+        ({"text_plain": "<Latex object>", "text_html": "<i>x</i>"}, "x"),
+    ],
+)
+def test_the_form_that_says_most(forms: dict[str, str], text: str, tmp_path: Path) -> None:
+    assert text_of(tmp_path, code("x", shown(**forms))).endswith(f"Output:\n\n```\n{text}\n```")
+
+
+def test_images_with_parameters_are_left_out(tmp_path: Path) -> None:
+    image = f"![a](data:image/svg+xml;charset=utf-8;name=a.svg;base64,{PIXELS})"
+    assert text_of(tmp_path, said(f"A {image} map.")) == "A ![a]() map."
+
+
 def test_what_programs_print_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     loop = code("loop()", stream("x" * 1_000_000), stream("behind"))
     text = text_of(tmp_path, loop, code("again()", stream("short")))

@@ -9,7 +9,7 @@ import pytest
 from app.errors import LoadError
 from app.loaders import load
 from app.loaders.base import Parsed, ParseLimits
-from tests.app.loaders.files import write_opendocument
+from tests.app.loaders.files import parts_of, write_opendocument, write_zip
 
 
 def shape(text: str, kind: str = "", y: str = "", x: str = "0cm") -> str:
@@ -45,6 +45,20 @@ def test_slides_are_pages_with_titles_points_and_notes(tmp_path: Path) -> None:
     assert (parsed.kind, parsed.title) == ("markdown", "Oil of 1884")
     assert pages(parsed) == ["# Oil of 1884\n\n- a\n- b\n\nNotes: Say it\n\nslowly", "", "Only words."]
     assert [(page.number, page.label) for page in parsed.pages] == [(1, "slide"), (2, "slide"), (3, "slide")]
+
+
+def test_a_presentation_as_programs_write_it(tmp_path: Path) -> None:
+    """Whatever the prefixes are: the standard's names of them decide."""
+    spaces = {"a": "office", "b": "drawing", "c": "text", "d": "presentation", "e": "svg-compatible"}
+    told = "".join(f' xmlns:{key}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for key, name in spaces.items())
+    title = '<b:frame d:class="title" e:y="5cm"><b:text-box><c:p>Oil</c:p></b:text-box></b:frame>'
+    thing = '<b:frame e:y="1cm"><b:object/></b:frame><b:custom-shape e:y="2cm"><c:p>Words.</c:p></b:custom-shape>'
+    notes = "<d:notes><b:page-thumbnail/><b:frame><b:text-box><c:p>Slowly</c:p></b:text-box></b:frame></d:notes>"
+    slide = f'<b:page b:name="page1">{title}{thing}{notes}</b:page>'
+    content = f"<a:body><a:presentation>{slide}<d:settings/></a:presentation></a:body>"
+    path = write_opendocument(tmp_path / "a.odp", "")
+    parts = parts_of(path) | {"content.xml": f"<a:document-content{told}>{content}</a:document-content>"}
+    assert load(write_zip(path, parts)).text == "# Oil\n\nWords.\n\nNotes: Slowly"
 
 
 def test_shapes_are_read_from_the_top_left(tmp_path: Path) -> None:

@@ -96,6 +96,12 @@ def test_what_is_no_cell_of_a_sheet(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "a.ods: left out are 2 embedded objects, 1 comments" in caplog.text
 
 
+def test_sheets_that_are_linked_are_read(tmp_path: Path) -> None:
+    """Programs copy them, and show them as others."""
+    linked = sheet('<table:table-source table:mode="copy-all"/>', row(cell("oil"), cell("of 1884")), name="Linked")
+    assert read(tmp_path, linked).text == "# Linked\n\noil of 1884"
+
+
 def refused(tmp_path: Path, told: str, *rows: str, limits: ParseLimits = SMALL) -> None:
     with pytest.raises(LoadError, match=told):
         read(tmp_path, sheet(*rows), limits=limits)

@@ -109,6 +109,44 @@ def test_what_is_no_text_of_the_document(tmp_path: Path, caplog: pytest.LogCaptu
     assert "a.odt: left out are 1 embedded objects" in caplog.text
 
 
+def test_boxes_stand_behind_the_paragraph_that_holds_them(tmp_path: Path) -> None:
+    inner = "<text:list><text:list-item><text:p>point</text:p></text:list-item></text:list>"
+    box = f"<draw:frame><draw:text-box><text:h>Top</text:h>{inner}</draw:text-box></draw:frame>"
+    note = "<text:note><text:note-body><text:p>of {}</text:p></text:note-body></text:note>"
+    shape = f"<draw:custom-shape><text:p>Shape{note.format('it')}</text:p></draw:custom-shape>"
+    text = read(
+        tmp_path,
+        f"<text:h>{box}Title</text:h><text:list><text:list-item><text:p>{shape}One{note.format('one')}</text:p>"
+        f"</text:list-item><text:list-item><text:p>Two</text:p></text:list-item></text:list>",
+    ).text
+    assert text == "# Title\n\n# Top\n\n- point\n\n- One[2]\n\n  Shape[1]\n\n- Two\n\n[1] of it\n\n[2] of one"
+
+
+def test_templates_of_indexes_and_programs_are_no_text(tmp_path: Path) -> None:
+    kinds = ("illustration-index", "table-index", "object-index", "user-index", "alphabetical-index", "bibliography")
+    template = "<text:index-title-template>Template</text:index-title-template>"
+    index = "".join(
+        f"<text:{kind}><text:{kind}-source>{template}</text:{kind}-source><text:index-body><text:p>{kind}</text:p>"
+        f"</text:index-body></text:{kind}>"
+        for kind in kinds
+    )
+    assert read(tmp_path, f"{index}<text:p><text:script>run()</text:script>x</text:p>").text == "\n\n".join(
+        (*kinds, "x")
+    )
+
+
+def test_long_titles_and_authors_are_cut(tmp_path: Path) -> None:
+    author = "<dc:creator>Ann Ann Ann</dc:creator>" * 1_000
+    comment = f"<office:annotation>{author}<text:p>Why?</text:p></office:annotation>"
+    assert len(read(tmp_path, f"<text:p>x{comment}</text:p>").text) < 300
+    path = write_opendocument(tmp_path / "b.odt", "<text:p>x</text:p>")
+    parts = parts_of(path)
+    parts["meta.xml"] = str(parts["meta.xml"], "utf-8").replace(
+        "<dc:title>", "<dc:title>x</dc:title><dc:title>" * 9_999
+    )
+    assert load(write_zip(path, parts)).title == "x" * 300
+
+
 def refused(path: Path, told: str, limits: ParseLimits | None = None) -> None:
     with pytest.raises(LoadError, match=told):
         load(path, limits)

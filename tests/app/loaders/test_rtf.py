@@ -115,6 +115,34 @@ def test_what_is_no_text_of_the_document() -> None:
     assert parsed.text == "Kept link new."
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (r"{\info{\upr{\author ????}{\*\ud\uc0{\author \u1048}}}{\upr{\title ?}{\*\ud{\title A}}}}Words", "Words"),
+        (r"One {\*} \b two\b0\par Three", "One two\n\nThree"),
+        (r"One {two\* \b three} four", "One two three four"),
+        ("{\r\n\\*\\mine no}Words", "Words"),
+        (r"Kept{\deleted\v0 gone}{\v\deleted0 hid}{\mvf moved}{\deleted\v gone\plain , too}", "Kept, too"),
+        (r"{\footnote\footnote x}Words", "[1]Words"),
+    ],
+)
+def test_groups_that_hide_no_more_than_their_own(body: str, text: str) -> None:
+    assert read(body).text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("fonts", "text"),
+    [(rb"{\f0\fcharset0 A;}{\f1\fcharset204 B;}", "café й"), (rb"{\f0\fcharset0 A;}{\f1\fcharset2 S;}", "cafй й")],
+)
+def test_the_charset_of_the_west_is_one_beside_others_only(fonts: bytes, text: str) -> None:
+    assert read(rb"{\fonttbl" + fonts + rb"}\f0 caf\'e9 {\f1\'e9}", r"\ansi\ansicpg1251").text == text
+
+
+def test_a_long_author_is_cut() -> None:
+    comments = r"{\*\atnauthor " + "A" * 100_000 + "}" + r"{\*\annotation x}" * 300
+    assert len(read(comments).text) < 100_000
+
+
 def test_a_document_that_is_cut_short_keeps_what_is_there(caplog: pytest.LogCaptureFixture) -> None:
     for tail in (b"", b"\\", b"\\'", b"{\\footnote note", b"\\bin99999999 x", b"{\\*", b"{\\pict 89"):
         caplog.clear()
