@@ -11,15 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-import httpx2
 from PIL import Image
 from playwright.sync_api import expect
 
 from app import Settings
 from app.models.folders import resolve_model
-from app.samples import read_samples
 from tests.app.server.serving import served
-from tests.app.server.uploads import sent
+from tests.app.server.uploads import send_samples
 from tests.ui.tabs import Tab, chromium, opened_page, tab
 
 SHELF = "handbook"
@@ -35,7 +33,7 @@ def main(folder: Path) -> None:
         settings = Settings(data_dir=Path(own) / "data", cache_dir=Path(own) / "cache")
         model = resolve_model(settings.model, settings.cache_dir)
         with served(settings.model_copy(update={"model": str(model)})) as client:
-            _fill(client)
+            send_samples(client, SHELF)
             with opened_page(str(client.base_url)) as url, chromium() as browser, tab(browser, url, SIZE) as seen:
                 seen.go()
                 seen.ask(FIRST)
@@ -46,12 +44,6 @@ def main(folder: Path) -> None:
                 seen.settled()
                 seen.page.mouse.move(0, 0)
                 _few_colours(Image.open(io.BytesIO(seen.page.screenshot()))).save(folder / "chat.png", optimize=True)
-
-
-def _fill(client: httpx2.Client) -> None:
-    client.post("/v1/collections", json={"name": SHELF}).raise_for_status()
-    for name, text in read_samples().items():
-        assert sent(client, name, text, SHELF)["state"] == "done"
 
 
 def _record(seen: Tab, path: Path) -> None:

@@ -8,8 +8,7 @@ import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from app.samples import read_samples
-from tests.app.server.uploads import sent
+from tests.app.server.uploads import send_samples
 from tests.ui.tabs import Tab
 from ui.chat.history import COME, COMING
 
@@ -26,9 +25,7 @@ HEAR = """() => {
 
 @pytest.fixture(scope="module")
 def shelf(server: httpx2.Client) -> str:
-    server.post("/v1/collections", json={"name": SHELF}).raise_for_status()
-    for name, text in read_samples().items():
-        assert sent(server, name, text, SHELF)["state"] == "done"
+    send_samples(server, SHELF)
     return f"collection={SHELF}"
 
 

@@ -13,9 +13,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, expect
 
-from app.samples import read_samples
 from tests.app.loaders.files import write_pdf
-from tests.app.server.uploads import sent
+from tests.app.server.uploads import send_samples, sent
 from tests.ui.tabs import PHONE, WIDE, Tab, tab
 from tests.ui.test_story import PAGES
 
@@ -57,10 +56,9 @@ def shots(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module")
 def talk(server: httpx2.Client, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a conversation about documents of several kinds, of which one failed."""
-    server.post("/v1/collections", json={"name": SHELF}).raise_for_status()
+    send_samples(server, SHELF)
     minutes = write_pdf(tmp_path_factory.mktemp("files") / "minutes.pdf", PAGES, "Minutes")
-    for name, text in (*read_samples().items(), ("minutes.pdf", minutes.read_bytes())):
-        assert sent(server, name, text, SHELF)["state"] == "done"
+    assert sent(server, "minutes.pdf", minutes.read_bytes(), SHELF)["state"] == "done"
     assert sent(server, "broken.pdf", b"%PDF-1.4 no more", SHELF)["state"] == "failed"
     made = str(server.post("/v1/conversations", json={"collection": SHELF}).json()["id"])
     for question in (QUESTION, OF_THE_PDF):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from app.library import Library
 from app.library.catalog import open_catalog
 from app.models import Models
 from app.models.loading import TorchModel
+from app.settings import Settings
 from ragcache.store.remote.store import SharedStore
 from tests.app.library.machines import Machine
 from tests.app.library.shelves import BOOKS, fill, make_settings
@@ -16,15 +19,19 @@ from tests.app.library.shelves import BOOKS, fill, make_settings
 RYE, LAMPS = BOOKS.values()
 
 
+@pytest.fixture
+def settings(machines: Sequence[Machine], tiny_folder: Path, tmp_path: Path) -> Settings:
+    """Of a third one, with a bucket."""
+    url = machines[0].library.settings.database_url
+    return make_settings(tiny_folder, tmp_path / "third", database_url=url, remote=f"file://{tmp_path}/b")
+
+
 def test_what_is_in_the_bucket_otherwise_stays(
-    machines: Sequence[Machine], tiny_folder: Path, tmp_path: Path, parts: TorchModel
+    machines: Sequence[Machine], settings: Settings, tmp_path: Path, parts: TorchModel
 ) -> None:
     """Who deleted the text has told the bucket: what is there by now, another machine ingests again."""
     one, _ = machines
     collection = fill(one.library, one.models)
-    settings = make_settings(
-        tiny_folder, tmp_path / "third", database_url=one.library.settings.database_url, remote=f"file://{tmp_path}/b"
-    )
     with Models(settings, parts) as models, open_catalog(settings) as catalog:
         gone = Machine(Library(settings, catalog, models), models).captured(*RYE)
         assert isinstance(models.store, SharedStore) and models.store.settle(60)
@@ -38,14 +45,11 @@ def test_what_is_in_the_bucket_otherwise_stays(
 
 
 def test_what_it_put_into_the_bucket_since_goes_from_there(
-    machines: Sequence[Machine], tiny_folder: Path, tmp_path: Path, parts: TorchModel
+    machines: Sequence[Machine], settings: Settings, tmp_path: Path, parts: TorchModel
 ) -> None:
     """Whoever deleted the text could not know of it."""
     one, _ = machines
     collection = fill(one.library, one.models)
-    settings = make_settings(
-        tiny_folder, tmp_path / "third", database_url=one.library.settings.database_url, remote=f"file://{tmp_path}/b"
-    )
     with Models(settings, parts) as models, open_catalog(settings) as catalog:
         third = Machine(Library(settings, catalog, models), models)
         one.remove(collection, "/books/rye.txt")

@@ -6,9 +6,17 @@ from typing import Any
 
 import httpx2
 
+from app.samples import read_samples
 from tests.waiting import wait_until
 
 PATIENCE_S = 60.0
+
+
+def send_samples(client: httpx2.Client, collection: str) -> None:
+    """Into a new one."""
+    client.post("/v1/collections", json={"name": collection}).raise_for_status()
+    for name, text in read_samples().items():
+        assert sent(client, name, text, collection)["state"] == "done"
 
 
 def sent(client: httpx2.Client, name: str, data: bytes | str, collection: str = "shelf") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tests.app.filling import fill
 from tests.app.server.serving import serving
 from tests.app.stalling import stalling
 from tests.tiny_folder import write_tiny_folder
-from tests.ui.tabs import Tab, opened_page, tab
+from tests.ui.tabs import Tab, tab
 from tests.waiting import wait_until
 from ui.chat.turn import STOPPED
 
@@ -38,18 +38,6 @@ def service(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Service:
 def server(service: Service) -> Iterator[httpx2.Client]:
     with serving(service) as client:
         yield client
-
-
-@pytest.fixture(scope="module")
-def url(server: httpx2.Client) -> Iterator[str]:
-    with opened_page(str(server.base_url)) as url:
-        yield url
-
-
-@pytest.fixture
-def somebody(browser: Browser, url: str) -> Iterator[Tab]:
-    with tab(browser, url) as made:
-        yield made
 
 
 def answering(client: httpx2.Client) -> list[str]:

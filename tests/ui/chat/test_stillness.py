@@ -10,8 +10,7 @@ import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from app.samples import read_samples
-from tests.app.server.uploads import sent
+from tests.app.server.uploads import send_samples
 from tests.ui.tabs import Tab
 
 SHELF = "stillness"
@@ -46,9 +45,7 @@ HIDE = "() => Object.defineProperty(navigator, 'clipboard', { value: undefined, 
 
 @pytest.fixture(scope="module")
 def shelf(server: httpx2.Client) -> str:
-    server.post("/v1/collections", json={"name": SHELF}).raise_for_status()
-    for name, text in read_samples().items():
-        assert sent(server, name, text, SHELF)["state"] == "done"
+    send_samples(server, SHELF)
     return f"?collection={SHELF}"
 
 
