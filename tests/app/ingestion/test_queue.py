@@ -263,7 +263,7 @@ def test_what_a_process_leaves_that_is_killed_behind_the_end_of_a_job_goes(
 
 
 def test_what_no_loader_reads_is_refused_before_it_comes(queue: IngestQueue) -> None:
-    for name in ("a.exe", "Makefile", ".pdf"):
+    for name in ("a.exe", "kernel", ".pdf"):
         with pytest.raises(LoadError, match="which no loader reads"), queue.incoming(name):
             pass
 
