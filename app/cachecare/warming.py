@@ -70,12 +70,14 @@ def warm(
         documents = library.catalog.documents.all(collection, "ready")
         begin = next((place for place, one in enumerate(documents, 1) if one.id == after), 0)
         for document in documents[begin:]:
-            done = _warm(library, template, collection, document, warmer, done, check)
-            if cache.store.kept.crowded_out > before:
-                raise MaintenanceError(
-                    f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
-                    "raise RAGCACHE_DISK_BYTES, or free some space on its disk, and run the command again"
-                )
+            try:
+                done = _warm(library, template, collection, document, warmer, done, check)
+            finally:  # also where `check` ends it: each turn of many would push out some more
+                if cache.store.kept.crowded_out > before:
+                    raise MaintenanceError(
+                        f"the KV cache is full after {done.documents} documents, and more would push out what is in "
+                        "it: raise RAGCACHE_DISK_BYTES, or free some space on its disk, and run the command again"
+                    )
             yield done
         library.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
 

@@ -153,8 +153,8 @@ class KvCapture:
                 self._tally.kv_bytes += variant.nbytes
                 self._tokens += len(variant)
                 self._seconds, started = self._seconds + perf_counter() - started, perf_counter()
-                # What makes room by what was computed before would go on for ever, turn by turn.
-                if not self._crowds and self._room.gives_way():
+                if self._room.gives_way(self._crowds):
+                    self._tell_crowded()
                     return False
         except PromptError as error:
             # The document itself is sound, and its chunks are found; answers compute what is not there.
@@ -165,11 +165,13 @@ class KvCapture:
             log.warning("KV is left to use: %s", error)
             self._room.ended(error)
             return False
-        if self._crowds:
-            self._tally.note("the KV cache was full, and what is used least made room: raise RAGCACHE_DISK_BYTES")
+        self._tell_crowded()
         return True
 
-    @property
+    def _tell_crowded(self) -> None:
+        if self._crowds():
+            self._tally.note("the KV cache was full, and what is used least made room: raise RAGCACHE_DISK_BYTES")
+
     def _crowds(self) -> bool:
         return self._cache.store.kept.crowded_out > self._crowded_out
 

@@ -58,13 +58,14 @@ class Housekeeper:
             with self._lanes.computing(self._ending.is_set):
                 if fresh:
                     self.sweep()
-                turn = _Turn(self._ending, self._lanes)
+                turn, failed = _Turn(self._ending, self._lanes), False
                 for forget in self._forgets:
                     try:
                         forget(turn.is_over)
-                    except FAULTS as error:
+                    except FAULTS as error:  # which may last: it is tried again with the next round
                         _log("forgetting what was deleted", error)
-                return not turn.over
+                        failed = True
+                return failed or not turn.over
         except IngestStopped:
             return False
 

@@ -94,7 +94,7 @@ class JobRun(LeasedRun):
 
     def _ingested(self, collection: Collection, path: Path, outcome: Outcome | None) -> IngestResult:
         options = IngestOptions(workers=1, retry_failed=True)
-        turn = KvTurn(self._gives_way, goes_on=self._gave_way)
+        turn = KvTurn(self._is_over, self._puts_off, goes_on=self._gave_way)
         readers = ReadBefore(outcome, self._share) if outcome is not None else Readers(1, share=self._share)
         ingest = Ingest(
             self._library, self._models, collection, options, self._progress, None, self._stages, turn, readers
@@ -113,8 +113,8 @@ class JobRun(LeasedRun):
 
     @property
     def _share(self) -> int:
-        """Of the memory that there is for reading: all of it, or as much as another job has, where there is one."""
-        return LANES if self._lanes.owners(but=self.job) else 1
+        """Of the memory that there is for reading: all of it where there are no keys, and so no other owners."""
+        return LANES if self.job.owner else 1
 
     def _begin(self, ends: Ingest | Readers) -> None:
         with self._lock:
@@ -135,19 +135,24 @@ class JobRun(LeasedRun):
             self._outdated = False
         else:
             self._outdated = any(
-                one.state == "done" or (one.state != "cancelled" and one.request["sha256"] == held)
+                one.state == "done" or (_may_be_in(one) and one.request["sha256"] == held)
                 for one in self._jobs.newer(self.job)
             )
         return self._outdated
 
-    def _gives_way(self) -> bool:
-        """To others, with the KV that is still to be computed. The catalog knows that before the document is in, or
-        whoever does the job behind a kill would take it for done.
-        """
+    def _is_over(self) -> bool:
         try:
-            if not self._turn_is_over(besides={self.job.owner}):
-                return False
-            self._gave_way = True
+            return self._turn_is_over(besides={self.job.owner})
+        except CatalogError as error:
+            log.warning("job %s gives way to no others: %s", self.job.id, error)
+            return False
+
+    def _puts_off(self) -> bool:
+        """The KV that is still to be computed. The catalog knows that before the document is in, or whoever does the
+        job behind a kill would take it for done.
+        """
+        self._gave_way = True
+        try:
             return self._tell()
         except CatalogError as error:
             log.warning("job %s gives way to no others: %s", self.job.id, error)
@@ -216,3 +221,8 @@ class JobRun(LeasedRun):
         reached = {"files": self._reached.files, "of_files": 1, "nbytes": self._reached.nbytes, "of_nbytes": size}
         summed = {name: count + (getattr(result, name) if result else 0) for name, count in self._before.items()}
         return reached | summed | self._stages.as_json()
+
+
+def _may_be_in(job: StoredJob) -> bool:
+    """Whether its document may be, though the job has not ended well."""
+    return job.state in ("running", "failed") or (job.state == "queued" and bool(job.progress.get(GAVE_WAY)))

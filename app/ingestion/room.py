@@ -52,7 +52,8 @@ LOGGED = 2  # what SQLite writes of each change: to its log, and then to the cat
 class KvTurn:
     """Of an ingest of one file, whose KV may take several turns."""
 
-    is_over: Callable[[], bool] = lambda: False  # asked behind each chunk: the document comes then, and the rest waits
+    is_over: Callable[[], bool] = lambda: False  # asked behind each chunk: the document comes then
+    put_off: Callable[[], bool] = lambda: False  # the rest waits for another turn, where that could be written down
     goes_on: bool = False  # an earlier one has put KV off
 
 
@@ -92,9 +93,15 @@ class KvRoom:
     def _is_shared(self) -> bool:
         return self.mode == self._settings.kv == "eager"
 
-    def gives_way(self) -> bool:
-        """Whether no more is computed in this turn."""
-        self.put_off = self.put_off or self.turn.is_over()
+    def gives_way(self, crowds: Callable[[], bool]) -> bool:
+        """Whether no more is computed in this turn. Where it `crowds` other KV out it waits for no other one: in each
+        it would make room by what it computed before. The rest is left to use.
+        """
+        if self.put_off or not self.turn.is_over():
+            return self.put_off
+        if crowds():
+            return True
+        self.put_off = self.turn.put_off()
         return self.put_off
 
     def close(self) -> None:

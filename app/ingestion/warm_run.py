@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import xxhash
+
 from app.errors import CollectionBusy, IngestStopped
 from app.ingestion import IngestResult
 from app.ingestion.lanes import Lanes
 from app.ingestion.leased_run import LeasedRun
 from app.library import Library
 from app.library.catalog.serving_records import StoredJob
+from app.library.identities import current_identity
 from app.models import Models
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _DONE = ("documents", "chunks", "tokens", "kv_variants", "kv_bytes", "failed")
-_LAST = "last"  # the document that it is behind
+_LAST, _MODEL = "last", "model"  # the document that it is behind, and by what its KV was computed
 
 
 class WarmRun(LeasedRun):
@@ -29,6 +32,7 @@ class WarmRun(LeasedRun):
         self._models = models
         self._reached: WarmingProgress | None = None
         self._of_chunks = 0
+        self._model = ""
         self._told_before = job.progress
         self._before = {name: int(job.progress.get(name) or 0) for name in (*_DONE, _LAST)}  # in earlier turns
 
@@ -46,13 +50,21 @@ class WarmRun(LeasedRun):
         collection = self._collection()
         self._of_chunks = self._library.catalog.collections.totals(collection).chunks
         try:
-            border, last = self.job.request["border"], self._before[_LAST]
+            border, last = self.job.request["border"], self._last()
             for reached in warm(self._library, self._models, collection, border, last, self._check):
                 self._reached = reached
                 self._check()
         except CollectionBusy:
             return False
         return True
+
+    def _last(self) -> int:
+        """What it goes on behind: nothing where another model, or System segment, is there now."""
+        identity = current_identity(self._models)
+        self._model = xxhash.xxh3_64_hexdigest(f"{identity.fingerprint} {identity.system}".encode())
+        if self._told_before.get(_MODEL) != self._model:
+            self._before = dict.fromkeys(self._before, 0)
+        return self._before[_LAST]
 
     def _check(self) -> None:
         if self._stopping.is_set():
@@ -70,4 +82,4 @@ class WarmRun(LeasedRun):
             return self._told_before
         now = (reached.documents, reached.chunks, reached.tokens, reached.computed, reached.nbytes, len(reached.failed))
         summed = {name: self._before[name] + count for name, count in zip(_DONE, now, strict=True)}
-        return summed | {"of_chunks": self._of_chunks, _LAST: reached.last}
+        return summed | {"of_chunks": self._of_chunks, _LAST: reached.last, _MODEL: self._model}

@@ -155,12 +155,12 @@ def _reembed(library: Library, models: Models, collection: Collection) -> Iterat
     yield replace(report, collection=new)
 
 
-def add_sentences(library: Library, models: Models, collection: Collection, at_once: int = _BATCH) -> Iterator[int]:
+def add_sentences(library: Library, models: Models, collection: Collection, at_once: int = 0) -> Iterator[int]:
     """To chunks that were embedded anew, or ingested before these were kept; how many, now and then. A run that was
     stopped goes on here: the first chunk comes last, so all have theirs where that has.
     """
     before: int | None = None
-    while lacking := library.catalog.sentences.last_lacking(collection, before, at_once):
+    while lacking := library.catalog.sentences.last_lacking(collection, before, at_once or _BATCH):
         _add_sentences(library, models, collection, lacking)
         before = lacking[-1][0]
         yield len(lacking)

@@ -15,7 +15,7 @@ from app.library.catalog.serving_records import Key
 from app.models.cores import in_thread
 from app.server.callers import Caller, check_local
 from app.server.connections import most_connections
-from app.server.limits import KeyRates, OpenRequests, is_change, is_read
+from app.server.limits import KeyRates, OpenRequests, is_change, is_read, is_watch
 from app.server.problems import RefusedRequest, refusal, unknown_key
 from app.server.service import Service
 from app.server.unread import UnreadAnswers
@@ -53,6 +53,8 @@ class Gate:
                 send = over.enter_context(self._unread.of(caller.id, scope, receive, send))
                 if is_change(scope):
                     receive = await over.enter_async_context(self._service.changes.one(caller.id, receive))
+                elif is_watch(scope):
+                    receive = await over.enter_async_context(self._service.watches.one(caller.id, receive))
                 elif is_read(scope):
                     receive = await over.enter_async_context(self._service.reads.one(caller.id, receive))
             except RagcacheError as error:

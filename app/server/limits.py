@@ -21,7 +21,7 @@ GRACE_S = 10.0  # before it is asked how fast they come
 SLOWEST = 1024  # bytes per second
 LOOKS = 120  # at jobs in a minute, of a key with a rate
 _UPLOADS = re.compile(r"(?s)/v1/collections/.+/documents(/.*)?")  # with line ends, else each part of a path is tried
-CHANGES, READS = 8, 16  # of one caller at a time, of 40 threads for all
+CHANGES, READS, WATCHES = 8, 16, 2  # of one caller at a time, of 40 threads for all
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 # Each has its own turns.
 _ANSWERING = re.compile(
@@ -149,8 +149,12 @@ def is_change(scope: Scope) -> bool:
 
 def is_read(scope: Scope) -> bool:
     """Whether it looks something up, on a thread."""
-    path = scope["path"]
-    return scope["method"] in ("GET", "HEAD") and path not in _WATCHED and not _FOLLOWING.fullmatch(path)
+    return scope["method"] in ("GET", "HEAD") and not is_watch(scope) and not _FOLLOWING.fullmatch(scope["path"])
+
+
+def is_watch(scope: Scope) -> bool:
+    """Whether it is of those who look how the server does, which no reading holds up."""
+    return scope["path"] in _WATCHED
 
 
 class RequestsAtOnce:

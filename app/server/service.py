@@ -26,7 +26,7 @@ from app.pages import Pages
 from app.server.generations import ServedAnswers
 from app.server.job_watch import JobWatch
 from app.server.key_watch import KeyWatch
-from app.server.limits import READS, RequestsAtOnce
+from app.server.limits import READS, WATCHES, RequestsAtOnce
 from app.server.metrics import Metrics
 from app.server.process import UNLOADED
 from app.server.queueing import Turns
@@ -45,7 +45,8 @@ class Service:
         self.settings = settings
         self.pipeline = RagPipeline(settings)
         self.turns = Turns(settings.serve_concurrent, settings.serve_queue)
-        self.changes, self.uploads, self.reads = RequestsAtOnce(), RequestsAtOnce(), RequestsAtOnce(READS)
+        self.changes, self.uploads = RequestsAtOnce(), RequestsAtOnce()
+        self.reads, self.watches = RequestsAtOnce(READS), RequestsAtOnce(WATCHES)
         self.metrics = Metrics(self.pipeline, self.turns, self.tiers)
         self.traces = open_traces()
         self.pipeline.watchers.append(self.watch)

@@ -105,14 +105,13 @@ class Hnsw(Structure):
         graph = faiss.downcast_index(self._index.index)
         storage = faiss.downcast_index(graph.storage)
         vectors = faiss.rev_swig_ptr(storage.get_xb(), storage.ntotal * storage.d).reshape(storage.ntotal, storage.d)
-        offsets = faiss.vector_to_array(graph.hnsw.offsets)
+        offsets = faiss.vector_to_array(graph.hnsw.offsets).astype(np.int64)
         edges, nearest = faiss.vector_to_array(graph.hnsw.neighbors), graph.hnsw.nb_neighbors(0)
-        vectors[dead] = 0.0
-        for place in dead:
-            near = edges[offsets[place] : offsets[place] + nearest]
-            near = near[near >= 0]
-            if (there := near[alive[near]]).size:
-                vectors[place] = vectors[there[0]]
+        near = edges[offsets[dead][:, None] + np.arange(nearest)]
+        there = (near >= 0) & alive[near]  # -1 is none
+        led = there.any(axis=1)
+        vectors[dead[~led]] = 0.0
+        vectors[dead[led]] = vectors[near[led, there[led].argmax(axis=1)]]
 
     def _index_ids(self, places: IntArray) -> None:
         self._places = places  # place in the graph -> id

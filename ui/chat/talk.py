@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,7 @@ def _settle(connection: ServerConnection, name: str, shown: ShownConversation) -
     answer = FollowedAnswer()
     try:
         with turn.followed(connection, name) as answers:
-            *_, answer = answers
+            (answer,) = deque(answers, maxlen=1)
     except ServerError as error:
         if error.answered != MISSING:  # nothing has been asked here
             raise

@@ -37,7 +37,7 @@ _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
 _ROWS = 4096
 LEAST_LOG, LOG_PART = 4096, 2  # retirements that are kept at least, and for each chunk that is there
-MOST_SHORTENED = 50_000  # of them, at once: all that an older version has written down would take minutes
+LEAST_SHORTENED = 50_000  # of them, at once, or twice what is there: all of an older version's would take minutes
 _CONDITIONS = 200  # of one statement: an expression of SQLite is 1,000 deep at most
 _FOUND = (
     select(*_CHUNK, *_DOCUMENT, STANDINGS.c.place)
@@ -106,7 +106,8 @@ def shorten(connection: Connection, collection_id: int) -> None:
         return  # as it nearly always is; numbers count over all collections, so it may be shorter still
     last = connection.scalar(select(of).where(own).order_by(of.desc()).offset(kept).limit(1))
     if last is not None:
-        most = connection.scalar(select(of).where(own).order_by(of).offset(MOST_SHORTENED - 1).limit(1))
+        count = max(LEAST_SHORTENED, 2 * live)
+        most = connection.scalar(select(of).where(own).order_by(of).offset(count - 1).limit(1))
         connection.execute(delete(RETIREMENTS).where(own, of <= min(last, most or last)))
 
 

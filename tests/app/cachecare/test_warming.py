@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.cachecare.warming import WarmingProgress, warm
-from app.errors import MaintenanceError
+from app.errors import IngestStopped, MaintenanceError
 from app.library import Library
 from app.library.catalog import open_catalog
 from app.library.inspection import summaries
@@ -100,6 +100,21 @@ def test_a_cache_that_is_too_small_stops_it(library: Library, models: Models, se
         list(warm(*tight, collection))
     with pytest.raises(MaintenanceError, match="RAGCACHE_DISK_BYTES"):
         list(warm(*reopened(library, models, disk_bytes=0), collection))
+
+
+def test_one_that_gives_way_in_a_cache_that_is_full_has_no_other_turn(
+    library: Library, models: Models, settings: Settings
+) -> None:
+    collection = fill(library, models, books={**BOOKS, **LONG}, kv=True)
+    sizes = [path.stat().st_size for path in (settings.cache_dir / "kv").rglob("*.kv")]
+    tight = reopened(library, models, disk_bytes=sum(sizes) // 2, cache_dir=settings.cache_dir / "small")
+
+    def check() -> None:
+        if tight[1].store.kept.crowded_out:
+            raise IngestStopped("others wait")
+
+    with pytest.raises(MaintenanceError, match=r"KV cache is full after \d+ documents"):
+        list(warm(*tight, collection, check=check))
 
 
 @pytest.mark.parametrize("most", [1, 2, VARIANTS])

@@ -14,7 +14,7 @@ from app import RagPipeline, Settings
 from app.errors import IngestError
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
-from app.ingestion.room import KvRoom
+from app.ingestion.room import KvRoom, KvTurn
 from app.library import Library
 from app.models import Models
 from app.models.loading import load_store
@@ -219,3 +219,13 @@ def test_answers_come_and_nothing_is_full(
 def test_kv_names_a_mode() -> None:
     with pytest.raises(IngestError, match="kv='never': choose from auto, eager, on-use, off"):
         IngestOptions(kv="never")  # type: ignore[arg-type]
+
+
+def test_what_crowds_other_kv_out_waits_for_no_other_turn(models: Models) -> None:
+    """In each it would make room by what it computed before; what it has not computed is left to use."""
+    noted = list[str]()
+    room = KvRoom(models, "eager", turn=KvTurn(lambda: True, lambda: noted.append("put off") is None))
+    assert room.gives_way(lambda: True) and not room.put_off and not noted
+    assert room.gives_way(lambda: False) and room.put_off and noted == ["put off"]
+    assert room.gives_way(lambda: True) and noted == ["put off"], "once"
+    assert not KvRoom(models, "eager").gives_way(lambda: True)

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from app.ingestion.queue import IngestQueue
+from app.job_states import GAVE_WAY
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import StoredJob
@@ -86,7 +87,9 @@ def test_what_is_in_counts_before_its_job_has_ended(
 ) -> None:
     queue, older, newer = overtaken
     elsewhere = {**newer.request, "place": "elsewhere"}  # nobody takes it here: its KV has given way, say
-    change(library, newer, state=state, leased_until=now() + timedelta(hours=1), lease="0" * 32, request=elsewhere)
+    told = {"progress": {**newer.progress, GAVE_WAY: True}} if state == "queued" else {}
+    leased = {"leased_until": now() + timedelta(hours=1), "lease": "0" * 32}
+    change(library, newer, state=state, request=elsewhere, **leased, **told)
     queue.retry(older.id, "")
     assert ended(library, older).progress["outcome"] == outcome
 

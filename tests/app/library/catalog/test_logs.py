@@ -60,7 +60,7 @@ def test_a_log_of_before_there_was_a_bound_goes_a_part_at_each_ingest(
     catalog: Catalog, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.library.catalog.chunks.LEAST_LOG", 4)
-    monkeypatch.setattr("app.library.catalog.chunks.MOST_SHORTENED", 5)
+    monkeypatch.setattr("app.library.catalog.chunks.LEAST_SHORTENED", 5)
     for number in range(21):
         catalog.documents.replace(collection, *document([f"a{number}"]))
     left = []
