@@ -11,7 +11,7 @@ import httpx2
 LARGE = ("9" * 30, "9" * 5000, "-" + "9" * 30, str(2**63), "-1")
 NONE = ("²", "١٢", "１２", "1e400", "nan", "inf", "0x10", "1.5", "", "\x00")
 REFUSED = {400, 404}
-NAMES = {"name": "default", "document_id": "1", "number": "1"}  # of the rest of the path
+NAMES = {"name": "default", "document_id": "1", "number": "1", "conversation_id": "1"}  # of the rest of the path
 
 
 def numbers(schema: dict[str, Any]) -> bool:
@@ -38,4 +38,4 @@ def test_what_is_no_number_or_too_large_is_refused(client: httpx2.Client) -> Non
             filled = path.format_map({one: quote(told, safe="") for one, told in values.items()})
             found = client.request(method, filled, params=query)
             assert found.status_code in REFUSED, (method, path, name, value[:40], found.text)
-    assert seen >= {"document_id", "number", "after", "limit", "start", "end", "dpi", "ram_bytes", "disk_bytes"}
+    assert seen >= {"document_id", "number", "after", "limit", "last", "start", "end", "dpi", "ram_bytes", "disk_bytes"}
