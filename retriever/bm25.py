@@ -140,6 +140,11 @@ def compacted(segment: WordSegment) -> WordSegment:
         "times": segment.times[kept],
     }
     arrays["alive"] = np.ones(len(arrays["ids"]))
+    return _made(arrays)
+
+
+def _made(arrays: Mapping[str, Array]) -> WordSegment:
+    """Of arrays of whatever numbers."""
     return WordSegment(**{name: np.ascontiguousarray(array, dtype=TYPES[name]) for name, array in arrays.items()})
 
 
@@ -155,7 +160,7 @@ def _segment(ids: Array, lengths: Array, hashes: Array, ranks: Array, places: Ar
         "times": np.minimum(times, _MOST_TIMES),
         "alive": np.ones(len(ids)),
     }
-    return WordSegment(**{name: np.ascontiguousarray(array, dtype=TYPES[name]) for name, array in arrays.items()})
+    return _made(arrays)
 
 
 def search(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,19 +141,19 @@ class JobRun(LeasedRun):
         return self._outdated
 
     def _is_over(self) -> bool:
-        try:
-            return self._turn_is_over(besides={self.job.owner})
-        except CatalogError as error:
-            log.warning("job %s gives way to no others: %s", self.job.id, error)
-            return False
+        return self._where_told(lambda: self._turn_is_over(besides={self.job.owner}))
 
     def _puts_off(self) -> bool:
         """The KV that is still to be computed. The catalog knows that before the document is in, or whoever does the
         job behind a kill would take it for done.
         """
         self._gave_way = True
+        return self._where_told(self._tell)
+
+    def _where_told(self, asked: Callable[[], bool]) -> bool:
+        """Not where the catalog does not answer: then it goes on."""
         try:
-            return self._tell()
+            return asked()
         except CatalogError as error:
             log.warning("job %s gives way to no others: %s", self.job.id, error)
             return False

@@ -36,12 +36,8 @@ _ROWS = 2048  # of the file, read at once
 log = logging.getLogger(__name__)
 
 
-def _never() -> bool:
-    return False
-
-
 def forget(
-    library: Library, collection: Collection, part: int = PART_AT_END, stopped: Callable[[], bool] = _never
+    library: Library, collection: Collection, part: int = PART_AT_END, stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Let the index files forget what was deleted, where that is one of so many chunks; with 0 whatever it is. What
     searches them forgets it by itself. Between two of them it ends when `stopped` says so.
@@ -66,7 +62,7 @@ def forget(
             return
 
 
-def forget_all(library: Library, stopped: Callable[[], bool] = _never) -> None:
+def forget_all(library: Library, stopped: Callable[[], bool] = lambda: False) -> None:
     """Of whatever collection, now and then: no deleted text leaves a trace in the files for long. Raises RetrieverError
     and MaintenanceError when it has tried all.
     """

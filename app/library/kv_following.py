@@ -33,10 +33,6 @@ _TEXTS = 512  # that are looked for at a time: it takes a look at the names of a
 log = logging.getLogger(__name__)
 
 
-def _never() -> bool:
-    return False
-
-
 class KvFollowing:
     """Of one process, whose RAM follows too. Threads may share it."""
 
@@ -46,7 +42,7 @@ class KvFollowing:
         self._last: Departure | None = None  # that was followed
         self._told = False  # that some was missed
 
-    def follow(self, stopped: Callable[[], bool] = _never) -> int:
+    def follow(self, stopped: Callable[[], bool] = lambda: False) -> int:
         """Delete it -> how many variants went. Between two parts it ends when `stopped` says so. Raises CatalogError,
         ConfigError and ModelError, and StoreError when it has tried all: the next time begins there.
         """

@@ -146,10 +146,9 @@ def messages(
 ) -> MessageList:
     """All of them, or the `last` so many."""
     found(conversation_id, service, caller)
-    stored = service.catalog.conversations
-    told = stored.messages(conversation_id, caller.id, last)
-    earlier = 0 if last is None or len(told) < last else stored.count_messages(conversation_id, before=told[0].id)
-    return MessageList(data=[message_card(one) for one in told], earlier=earlier)
+    told, count = cards_of(conversation_id, service, caller, last), service.catalog.conversations.count_messages
+    earlier = 0 if last is None or len(told) < last else count(conversation_id, before=told[0].id)
+    return MessageList(data=told, earlier=earlier)
 
 
 @router.get("/{conversation_id}/export", response_model=Exported, responses={200: {"content": {"text/markdown": {}}}})
