@@ -9,3 +9,4 @@ JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 WAITING: tuple[JobState, ...] = ("queued", "running")
 ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
 GAVE_WAY = "gave_way"  # of a job's progress: its document comes, or came, before all of its KV
+LAST, MODEL = "last", "model"  # of a warming's, which nobody is told: the document that it is behind, by which model

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from app.errors import CatalogError, MaintenanceError
+from app.errors import CatalogError, IngestStopped, MaintenanceError
 from app.library import Library
 from app.library.arrangement import CollectionArrangement, chunks_before, unpacked
 from app.library.catalog.database import batches
@@ -22,6 +22,7 @@ from app.prompt import PromptTemplate
 from ragcache.address import lead_address
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
+from ragcache.store.base import KVStore
 from ragcache.store.findings import DISK
 from ragcache.types import Chunk, System, Variant, VariantKey
 
@@ -72,14 +73,20 @@ def warm(
         for document in documents[begin:]:
             try:
                 done = _warm(library, template, collection, document, warmer, done, check)
-            finally:  # also where `check` ends it: each turn of many would push out some more
-                if cache.store.kept.crowded_out > before:
-                    raise MaintenanceError(
-                        f"the KV cache is full after {done.documents} documents, and more would push out what is in "
-                        "it: raise RAGCACHE_DISK_BYTES, or free some space on its disk, and run the command again"
-                    )
+            except IngestStopped:  # each turn of many would push out some more
+                _check_room(cache.store, before)
+                raise
+            _check_room(cache.store, before)
             yield done
         library.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
+
+
+def _check_room(store: KVStore, before: int) -> None:
+    if store.kept.crowded_out > before:
+        raise MaintenanceError(
+            "the KV cache is full, and more would push out what is in it: raise RAGCACHE_DISK_BYTES, or free some "
+            "space on its disk, and warm the rest then"
+        )
 
 
 def _arrange(library: Library, collection: Collection) -> None:

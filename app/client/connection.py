@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from socket import SHUT_RDWR, socket
-from threading import Lock
-from time import sleep
+from threading import Event, Lock
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
@@ -68,7 +67,7 @@ class ServerConnection:
         self._waited = False
         self._lock = Lock()  # of both below
         self._sockets: set[socket] = set()  # of what is asked now
-        self._left = False
+        self._leaving = Event()
 
     def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
@@ -98,12 +97,12 @@ class ServerConnection:
 
     @property
     def left(self) -> bool:
-        return self._left
+        return self._leaving.is_set()
 
     def leave(self) -> None:
         """From any thread: what is asked now ends by a ServerError where it waits, and nothing is asked any more."""
         with self._lock:
-            self._left = True
+            self._leaving.set()
             for one in self._sockets:
                 with suppress(OSError):  # the server has ended it just now
                     socket.shutdown(one, SHUT_RDWR)  # of TLS too: what its own one forgets, another thread reads by
@@ -134,7 +133,8 @@ class ServerConnection:
             told = f"{self.server.url} has no room now ({status}), and is asked again for up to {self._patience_s:.0f}"
             print(f"note: {told} seconds a request; Ctrl-C ends that", file=sys.stderr)
         self._waited = True
-        sleep(seconds)
+        if self._leaving.wait(seconds):
+            raise self._no_more()
 
     @contextmanager
     def _asked(
@@ -172,9 +172,12 @@ class ServerConnection:
 
     def _asks(self, by: socket) -> None:
         with self._lock:
-            if self._left:
-                raise ServerError(f"{self.server.url} is left, and asked nothing any more")
+            if self.left:
+                raise self._no_more()
             self._sockets.add(by)
+
+    def _no_more(self) -> ServerError:
+        return ServerError(f"{self.server.url} is left, and asked nothing any more")
 
     def _check(self, response: HTTPResponse, kind: str) -> None:
         status, url = response.status, self.server.url

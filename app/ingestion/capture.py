@@ -154,7 +154,7 @@ class KvCapture:
                 self._tokens += len(variant)
                 self._seconds, started = self._seconds + perf_counter() - started, perf_counter()
                 if self._room.gives_way(self._crowds):
-                    self._tell_crowded()
+                    self._tell_crowded(left=not self._room.put_off)
                     return False
         except PromptError as error:
             # The document itself is sound, and its chunks are found; answers compute what is not there.
@@ -168,8 +168,14 @@ class KvCapture:
         self._tell_crowded()
         return True
 
-    def _tell_crowded(self) -> None:
-        if self._crowds():
+    def _tell_crowded(self, *, left: bool = False) -> None:
+        """`left`: the rest is, to use."""
+        if left:
+            self._tally.note(
+                "the KV cache was full, others waited, and what is left of the KV comes on use: raise "
+                "RAGCACHE_DISK_BYTES, or compute it by `ragcache cache warm`"
+            )
+        elif self._crowds():
             self._tally.note("the KV cache was full, and what is used least made room: raise RAGCACHE_DISK_BYTES")
 
     def _crowds(self) -> bool:

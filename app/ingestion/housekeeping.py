@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
 
@@ -14,7 +15,7 @@ from app.models.cores import release_helpers
 from ragcache.errors import FAULTS, RagcacheError
 
 ROUND_S = 3600.0  # between two rounds
-AGAIN_S = 30.0  # till one goes on that has given way
+AGAIN_S = 30.0  # till one goes on that has given way; twice as long each time where something fails
 Forget = Callable[[Callable[[], bool]], object]  # it ends when it is told to, and goes on there the next time
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class Housekeeper:
 
     def __init__(self, lanes: Lanes, sweep: Callable[[], object], forgets: Sequence[Forget]):
         """`sweep` takes no time to tell of."""
-        self._lanes, self._sweep, self._forgets = lanes, sweep, forgets
+        self._lanes, self._sweep, self._forgets = lanes, sweep, deque(forgets)
         self._ending = threading.Event()
         self.thread = threading.Thread(target=self._serve, name="housekeeper", daemon=True)
 
@@ -46,14 +47,15 @@ class Housekeeper:
 
     def _serve(self) -> None:
         """Also behind a start, which does not wait for it."""
-        pause, fresh = 0.0, False
+        pause, again, fresh = 0.0, AGAIN_S, False
         while not self._ending.wait(pause):
-            done = self._round(fresh)
-            pause, fresh = (ROUND_S, True) if done else (AGAIN_S, False)
+            done, failed = self._round(fresh)
+            again = min(2 * again, ROUND_S) if failed else AGAIN_S
+            pause, fresh = (ROUND_S, True) if done else (again, False)
             release_helpers()
 
-    def _round(self, fresh: bool) -> bool:
-        """Whether it came to its end."""
+    def _round(self, fresh: bool) -> tuple[bool, bool]:
+        """Whether it came to its end, and whether something could not be done."""
         try:
             with self._lanes.computing(self._ending.is_set):
                 if fresh:
@@ -62,12 +64,14 @@ class Housekeeper:
                 for forget in self._forgets:
                     try:
                         forget(turn.is_over)
-                    except FAULTS as error:  # which may last: it is tried again with the next round
+                    except FAULTS as error:  # which may last
                         _log("forgetting what was deleted", error)
                         failed = True
-                return failed or not turn.over
+                if turn.over:
+                    self._forgets.rotate(-1)  # or the first would have all turns
+                return not turn.over, failed
         except IngestStopped:
-            return False
+            return False, False
 
 
 class _Turn:

@@ -225,4 +225,4 @@ class JobRun(LeasedRun):
 
 def _may_be_in(job: StoredJob) -> bool:
     """Whether its document may be, though the job has not ended well."""
-    return job.state in ("running", "failed") or (job.state == "queued" and bool(job.progress.get(GAVE_WAY)))
+    return job.state in ("running", "failed") or (job.state == "queued" and job.started is not None)

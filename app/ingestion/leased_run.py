@@ -101,10 +101,10 @@ class LeasedRun(ABC):
         if self._lost:
             return
         log.warning("job %s: %s", self.job.id, error)
-        if not self.met_fault or self.job.attempts >= ATTEMPTS:
-            self._jobs.fail(self.job, str(error))
-        elif self._cancelled:
+        if self._cancelled:
             self._jobs.stop(self.job)
+        elif not self.met_fault or self.job.attempts >= ATTEMPTS:
+            self._jobs.fail(self.job, str(error))
         else:
             self._jobs.put_back(self.job, str(error))
 

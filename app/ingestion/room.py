@@ -94,12 +94,12 @@ class KvRoom:
         return self.mode == self._settings.kv == "eager"
 
     def gives_way(self, crowds: Callable[[], bool]) -> bool:
-        """Whether no more is computed in this turn. Where it `crowds` other KV out it waits for no other one: in each
-        it would make room by what it computed before. The rest is left to use.
+        """Whether no more is computed in this turn. Where it `crowds` other KV out there is one more alone: in each it
+        may make room by what it computed before. The rest is then left to use.
         """
         if self.put_off or not self.turn.is_over():
             return self.put_off
-        if crowds():
+        if self.turn.goes_on and crowds():
             return True
         self.put_off = self.turn.put_off()
         return self.put_off

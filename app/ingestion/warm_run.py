@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from app.errors import CollectionBusy, IngestStopped
+from app.errors import CollectionBusy, IngestStopped, NotFound
 from app.ingestion import IngestResult
 from app.ingestion.lanes import Lanes
 from app.ingestion.leased_run import LeasedRun
+from app.job_states import LAST, MODEL
 from app.library import Library
 from app.library.catalog.serving_records import StoredJob
 from app.library.identities import current_identity
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 
 _DONE = ("documents", "chunks", "tokens", "kv_variants", "kv_bytes", "failed")
-_LAST, _MODEL = "last", "model"  # the document that it is behind, and by what its KV was computed
 
 
 class WarmRun(LeasedRun):
@@ -34,7 +34,7 @@ class WarmRun(LeasedRun):
         self._of_chunks = 0
         self._model = ""
         self._told_before = job.progress
-        self._before = {name: int(job.progress.get(name) or 0) for name in (*_DONE, _LAST)}  # in earlier turns
+        self._before = {name: int(job.progress.get(name) or 0) for name in (*_DONE, LAST)}  # in earlier turns
 
     def _work(self) -> None:
         while True:
@@ -59,12 +59,18 @@ class WarmRun(LeasedRun):
         return True
 
     def _last(self) -> int:
-        """What it goes on behind: nothing where another model, or System segment, is there now."""
-        identity = current_identity(self._models)
+        """What it goes on behind: nothing where that is gone, or another model or System segment is there now."""
+        identity, last = current_identity(self._models), self._before[LAST]
         self._model = xxhash.xxh3_64_hexdigest(f"{identity.fingerprint} {identity.system}".encode())
-        if self._told_before.get(_MODEL) != self._model:
+        if self._told_before.get(MODEL) != self._model or not self._is_there(last):
             self._before = dict.fromkeys(self._before, 0)
-        return self._before[_LAST]
+        return self._before[LAST]
+
+    def _is_there(self, document: int) -> bool:
+        try:
+            return self._library.catalog.documents.get(document).state == "ready"
+        except NotFound:
+            return False
 
     def _check(self) -> None:
         if self._stopping.is_set():
@@ -82,4 +88,4 @@ class WarmRun(LeasedRun):
             return self._told_before
         now = (reached.documents, reached.chunks, reached.tokens, reached.computed, reached.nbytes, len(reached.failed))
         summed = {name: self._before[name] + count for name, count in zip(_DONE, now, strict=True)}
-        return summed | {"of_chunks": self._of_chunks, _LAST: reached.last, _MODEL: self._model}
+        return summed | {"of_chunks": self._of_chunks, LAST: reached.last, MODEL: self._model}

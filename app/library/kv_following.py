@@ -1,6 +1,7 @@
 """KV of this machine without texts that others have deleted: each machine over a catalog has a cache folder of its own,
 and who deletes a text reaches no other. The catalog has a log of what went (`departures.py`), and a file in the folder
-says how far that was followed here. What was settled here, by whatever process over the folder, is passed over.
+says how far that was followed here. Of what was settled here, by whatever process over the folder, each process looks
+for what is in its memory alone.
 
 Deleting the file has all of the log followed again, which costs some time. A machine that was away while so much went
 that the log no longer tells all of it says so, and follows what is told: the rest is for `ragcache cache prune`.
@@ -57,8 +58,9 @@ class KvFollowing:
                 self._tell_missed()
                 number = 0
             while not stopped() and (page := departures.after(number)):
-                others = (one for one in page if not (place and one.place == place))
-                self._drop(loss, _by_border((one.border, one.token_hash) for one in others))
+                for here in (False, True):
+                    own = (one for one in page if bool(place and one.place == place) is here)
+                    self._drop(loss, _by_border((one.border, one.token_hash) for one in own), memory=here)
                 self._followed(page[-1], loss)
                 number = page[-1].number
             if not self._file.exists():  # there was no KV yet, or it could not be kept
@@ -68,20 +70,23 @@ class KvFollowing:
             raise loss.fault
         return loss.variants
 
-    def _drop(self, loss: KvLoss, by_border: Mapping[str, set[str]]) -> None:
-        """What nobody has any more of these texts. The name "" is of a collection with all its conversations."""
+    def _drop(self, loss: KvLoss, by_border: Mapping[str, set[str]], *, memory: bool = False) -> None:
+        """What nobody has any more of these texts, or what `memory` alone has. The name "" is of a collection with all
+        its conversations.
+        """
         library, models, shared = self._library, self._models, EverybodysContexts(self._library)
         for border, hashes in by_border.items():
             if not border and "" in hashes:
                 with loss.noting(()):
-                    drop_prefixes(models)
+                    drop_prefixes(models, memory=memory)
             for some in map(set, batches(sorted(hashes - {""}), _TEXTS)):
                 with loss.noting(()):
                     if border:
                         unused = partial(_unused_within, library, border, some)
-                        loss.variants += drop_within(models, unused, border)
+                        loss.variants += drop_within(models, unused, border, memory=memory)
                     else:
-                        loss.variants += drop_departed(models, partial(library.catalog.orphans.unused, some), shared)
+                        unused = partial(library.catalog.orphans.unused, some)
+                        loss.variants += drop_departed(models, unused, shared, memory=memory)
 
     def _tell_missed(self) -> None:
         """Once. What the catalog lacks may be named by another tokenizer, or be a client's."""

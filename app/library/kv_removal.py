@@ -16,6 +16,7 @@ from app.models import Models
 from ragcache.address import group_of, is_within, lead_address
 from ragcache.errors import BucketUntold, RagcacheError, StoreError
 from ragcache.store.base import KVStore
+from ragcache.store.tiered import ram_of
 from ragcache.types import VariantKey
 
 ASKED = 8  # chunks of which is asked together who shares them
@@ -141,14 +142,17 @@ def _parts(store: KVStore, key: VariantKey) -> set[str]:
     return {*key.context, *lineage.seen} if lineage.complete else set()
 
 
-def drop_departed(models: Models, unused: Callable[[], set[str]], shared: EverybodysContexts) -> int:
-    """Delete what is here of chunks that nobody has any more, and what was computed over them -> how many variants.
-    Whether nobody has (`unused`) is asked again when it is found: the look takes a while, and a text may come again.
-    Who deleted the chunks has told the bucket. Raises StoreError when all was tried.
+def drop_departed(
+    models: Models, unused: Callable[[], set[str]], shared: EverybodysContexts, *, memory: bool = False
+) -> int:
+    """Delete what is here of chunks that nobody has any more, and what was computed over them -> how many variants;
+    with `memory` what that has and no other tier. Whether nobody has (`unused`) is asked again when it is found: the
+    look takes a while, and a text may come again. Who deleted the chunks has told the bucket. Raises StoreError when
+    all was tried.
     """
     going = _going(models, unused(), shared)
-    while going:
-        store, there = models.store, set[VariantKey]()
+    while going and (store := _of(models, memory=memory)) is not None:
+        there = set[VariantKey]()
         store.end_era()
         for chunks, stay in going:
             own = (lead_address("", "", chunk, border) for chunk in chunks for border in ("", group_of(AROUND)))
@@ -160,18 +164,17 @@ def drop_departed(models: Models, unused: Callable[[], set[str]], shared: Everyb
     return 0
 
 
-def drop_within(models: Models, unused: Callable[[], set[str]], border: str) -> int:
+def drop_within(models: Models, unused: Callable[[], set[str]], border: str, *, memory: bool = False) -> int:
     """The same of what was within a border that is no collection's. What was computed over them goes from the bucket
     too, which was told of their own KV alone.
     """
     chunks = unused() if may_have_kv(models.settings) else set[str]()
-    while chunks:
-        store = models.store
+    while chunks and (store := _of(models, memory=memory)) is not None:
         store.end_era()
         own = {key for chunk in chunks for key in store.everywhere(lead_address("", "", chunk, border))}
         seen = {key for key in store.seeing(chunks) if key.border == border} - own
         if (now := unused()) == chunks:
-            return len(store.delete_each(own, here=True)) + len(store.delete_each(seen))
+            return len(store.delete_each(own, here=True)) + len(store.delete_each(seen, here=memory))
         chunks = now
     return 0
 
@@ -211,9 +214,13 @@ def _going(
     return [(some, stay) for some, stay in both if some]
 
 
-def drop_prefixes(models: Models) -> None:
+def _of(models: Models, *, memory: bool) -> KVStore | None:
+    return ram_of(models.store.tiers()) if memory else models.store
+
+
+def drop_prefixes(models: Models, *, memory: bool = False) -> None:
     """Delete what is kept of conversations with whatever engine, of which nothing tells whose they were. Raises
     StoreError.
     """
-    if may_have_kv(models.settings):
-        models.store.drop_prefixes()
+    if may_have_kv(models.settings) and (store := _of(models, memory=memory)) is not None:
+        store.drop_prefixes()

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from app.errors import NotFound
-from app.job_states import ENDED, JobKind, JobState
+from app.job_states import ENDED, LAST, MODEL, JobKind, JobState
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import StoredJob
 from app.models.cores import in_thread
@@ -148,7 +148,8 @@ def card_of(found: StoredJob, collection: Collection, caller: Caller) -> JobCard
     """Folders of the server are for whoever runs it alone; what was computed tells who sees all collections what was
     there before.
     """
-    request, progress, error = found.request, dict(found.progress), found.error
+    request, error = found.request, found.error
+    progress = {name: value for name, value in found.progress.items() if name not in (LAST, MODEL)}
     if caller.bordered and (found.kind == "ingest" or request.get("border") != caller.border_of(collection)):
         progress = {name: value for name, value in progress.items() if name not in COMPUTED}
     if not caller.runs_it:

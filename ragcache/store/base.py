@@ -170,7 +170,7 @@ class KVStore(Resizable):
         """Whether there was one to delete."""
 
     def delete_here(self, key: VariantKey) -> bool:
-        """The same of this machine's alone: what machines share is left, unless it was put here lately."""
+        """The same of this machine's alone: what machines share is left, unless this one has put it there."""
         return self.delete(key)
 
     def drop_chunk(

@@ -131,8 +131,7 @@ class RamTier(Tier):
                 self._drop(one.name)
 
     def _touch(self, resident: Resident) -> None:
-        key = resident.variant.key
-        self.reuse.use(key.digest, resident.nbytes)
+        self.reuse.use(resident.variant.key.digest, resident.nbytes)
         self._move(resident)
 
     def _move(self, resident: Resident) -> None:
@@ -184,6 +183,9 @@ class RamTier(Tier):
             self.reuse.forget(key.digest)
             return self._drop(key.digest)
 
+    def delete_here(self, key: VariantKey) -> bool:
+        return not self.below(key) and self.delete(key)  # what it holds, where this was deleted, has come again
+
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         with self._lock:
             held = [resident.variant for resident in self._residents.values()]
@@ -222,8 +224,9 @@ class RamTier(Tier):
             indexed = {name for names in self._families.values() for name in names}
             assert indexed == set(self._residents)
             assert all(self._families.values())
-            held = {name for name, resident in self._residents.items() if is_prefix(resident.variant.key)}
-            assert held == self._prefixes.keys()
+            assert {
+                name for name, one in self._residents.items() if is_prefix(one.variant.key)
+            } == self._prefixes.keys()
             alike: defaultdict[str, list[str]] = defaultdict(list)
             for name, resident in self._residents.items():
                 alike[resident.variant.key.chunk].append(name)
@@ -264,11 +267,8 @@ class RamTier(Tier):
 
     def _loose(self, spared: Collection[str] = ()) -> Iterable[Evictable]:
         """Those that may be evicted, the first to go first. Not to be read on after a change."""
-
-        def now(name: str) -> Evictable | None:
-            return self._candidate(name) if name in self._residents else None
-
-        return (one for one in self._lowest.of(self._all_loose, now) if one.name not in spared)
+        loose = self._lowest.of(self._all_loose, lambda one: self._candidate(one) if one in self._residents else None)
+        return (one for one in loose if one.name not in spared)
 
     def _all_loose(self) -> Iterable[Evictable]:
         """By their last use."""
@@ -279,9 +279,8 @@ class RamTier(Tier):
         return self._judged(name, resident.nbytes, resident.used, resident.came)
 
     def _judged(self, name: str, nbytes: int, used: int = 0, came: int = 0) -> Evictable:
-        pinned = self._pins.keeps(name)
         uses = self.reuse.fading.of(name) if self._order.counts_uses else NEVER
-        return Evictable(name, nbytes, used, pinned, came, uses)
+        return Evictable(name, nbytes, used, self._pins.keeps(name), came, uses)
 
     def _drop(self, name: str) -> bool:
         resident = self._residents.pop(name, None)

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.drawing import COLOURS, time_line
-from ragcache.engine.vllm.generation import _fill
+from ragcache.engine.vllm.told_report import fill
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.report import Report
@@ -83,7 +83,7 @@ def test_a_time_line_has_a_bound() -> None:
 def test_a_report_of_vllm_brings_it_back() -> None:
     told, report = Report("naive", 9, 8, 1), Report("naive", 9, 8, 1)
     told.note(Stretch(LOAD, 0, 0, 8, 0.25, 0.5))
-    _fill(report, json.loads(json.dumps(told.to_dict())))
+    fill(report, json.loads(json.dumps(told.to_dict())))
     assert report == told
 
 

@@ -143,11 +143,12 @@ def settled(conversation_id: str) -> bool:
 def settle(conversation_id: str, answer: FollowedAnswer, newest: int | None) -> None:
     """Keep what the server does not: what failed, and what is only compared, to the `newest` message."""
     asked = _of(ASKED).pop(conversation_id, None)
-    st.session_state[SETTLED] = conversation_id
+    st.session_state[SETTLED], st.session_state[COME] = conversation_id, None
     if isinstance(asked, SentQuestion) and asked.question != answer.question:
         fail(asked, LOST)
         return
-    st.session_state[COME] = conversation_id if asked is not None and answer.message is not None else None
+    if asked is not None and answer.message is not None:
+        st.session_state[COME] = conversation_id
     place = answer.instead_of if answer.stored is None else answer.stored
     told = SentQuestion(conversation_id, answer.question, place, answer.compares)
     if answer.error:

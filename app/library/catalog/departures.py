@@ -2,8 +2,8 @@
 
 A row is written when what one machine knew of a text's KV is done (`orphans.py`), in the same transaction. The text may
 have come again since: who reads the log looks. The oldest rows go where there are more than `MOST`; whoever was told of
-fewer than all of those then finds out that he has missed some. A machine passes over its own rows: what it has of
-such a text by now has come since.
+fewer than all of those then finds out that he has missed some. Of its own rows a machine's disk has nothing to follow:
+what it has of such a text by now has come since.
 """
 
 from __future__ import annotations

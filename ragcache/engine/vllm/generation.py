@@ -7,7 +7,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
 from time import perf_counter
@@ -16,11 +16,11 @@ from typing import Any
 from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.engine.vllm.submission import SubmittingVllm
+from ragcache.engine.vllm.told_report import fill
 from ragcache.errors import ModelError, RagcacheError
 from ragcache.linking import linker_spec
-from ragcache.report import ChunkReport, Report
+from ragcache.report import Report
 from ragcache.sampling import FinishReason, TokenLogprobs
-from ragcache.timeline import Stretch
 
 REASONS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}  # by vLLM's
 
@@ -92,7 +92,7 @@ class VllmGeneration(TokenStream):
         with suppress(queue.Empty):  # vLLM may have been ahead of the reader, or another thread have cancelled it
             while True:
                 self._hear(self._outputs.get_nowait())
-        _fill(self.report, self._linked)
+        fill(self.report, self._linked)
 
     def _tokens(self) -> Generator[int, None, None]:
         first, reason = 0.0, REASONS["stop"]
@@ -180,17 +180,3 @@ def _logprobs(token: int, told: Mapping[int, Any], most: int) -> TokenLogprobs:
     """Of vLLM's: the likeliest by their ranks, and the chosen one, which may be none of them."""
     top = sorted((one.rank, other, one.logprob) for other, one in told.items() if one.rank <= most)
     return TokenLogprobs(token, told[token].logprob, tuple((other, logprob) for _, other, logprob in top))
-
-
-OURS = {"ttft_s", "decode_s", "answer_tokens"}  # timed where the answer is read
-
-
-def _fill(report: Report, told: dict[str, Any]) -> None:
-    """From the JSON that the response carried, beside what is there already."""
-    for field in fields(Report):
-        if field.name in told and field.name not in OURS | {"seconds", "incidents", "chunks", "timeline"}:
-            setattr(report, field.name, told[field.name])
-    report.seconds |= told.get("seconds", {})
-    report.incidents += told.get("incidents", [])
-    report.chunks = [ChunkReport(**chunk) for chunk in told.get("chunks", [])]
-    report.timeline = [Stretch(**one) for one in told.get("timeline", [])]

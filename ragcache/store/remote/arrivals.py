@@ -117,6 +117,9 @@ class Arrivals:
             reader = EntryReader.held(data, self._catalog.where(place), self._heads)
             self._catalog.check(reader, place)
             variant = reader.variant()
+        except (MemoryError, RuntimeError, OSError):  # torch's where memory is short: the object may be sound
+            self._catalog.put_off(place)
+            raise
         except FAULTS as error:
             self._catalog.refuse(place, error)
             raise

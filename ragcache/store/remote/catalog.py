@@ -186,7 +186,7 @@ class BucketCatalog:
     async def _entry(self, place: ObjectPlace) -> RemoteEntry | None:
         try:
             return await self._read_entry(place)
-        except UnreadableObject:  # the next look asks for it again
+        except (UnreadableObject, MemoryError, OSError):  # the next look asks for it again
             return None
         except RemoteError:
             raise

@@ -25,6 +25,7 @@ from ragcache.store.remote.catalog import BucketCatalog
 from ragcache.store.remote.deletions import Deletions
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask
 from ragcache.store.remote.names import ObjectPlace, object_name
+from ragcache.store.remote.sent_record import SentRecord
 from ragcache.store.remote.shared_uses import SharedUses, ToldUses
 from ragcache.store.remote.sweep import lowered
 from ragcache.store.remote.use_record import TOLD_S
@@ -47,6 +48,7 @@ class Courier:
         bucket: Bucket,
         catalog: BucketCatalog,
         journal: Journal,
+        sent: SentRecord,
         layout: FolderLayout,
         uses: SharedUses,
         budget: int | None,
@@ -57,6 +59,7 @@ class Courier:
         when one is uploaded.
         """
         self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
+        self._sent_record = sent
         self._uses, self._order, self._refused = uses, order, (-math.inf, -math.inf)
         self._deletions = Deletions(bucket, catalog, uses)
         self._budget, self._uncounted, self._variants = budget, RECOUNT_NBYTES, variants
@@ -140,6 +143,7 @@ class Courier:
             return True
         tasks = self._journal.take((Kind.UPLOAD,), AT_ONCE)
         with self._claimed(tasks):
+            self._sent_record.note(task.told[-1] for task in tasks)  # before their files are looked for
             waiting = iter(tasks)
             while not self._left_alone_s() and (part := list(self._readable(waiting))):
                 self._upload([task for task, *_ in part], [found for _, found in part])

@@ -7,12 +7,10 @@ disk has nothing of. It costs nobody his answer or ingest: it may be away, slow 
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from time import monotonic
 
 from ragcache.address import is_prefix, lead_address
 from ragcache.errors import BucketUntold, StoreError
@@ -33,14 +31,14 @@ from ragcache.store.remote.courier import Courier
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
 from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.nearing import Nearing
+from ragcache.store.remote.sent_record import SentRecord
 from ragcache.store.remote.shared_uses import SharedUses
 from ragcache.store.remote.use_record import UseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 LOOK_S = 0.5  # for which a prompt waits to hear what the bucket has of all its chunks
 CLOSING_S = 10.0  # for uploads, when the program ends; the rest waits for the next one
-LATELY_S, MOST_NOTED = 7200.0, 65_536  # for which, and of how many, it is known that they were put
-AHEAD = 64  # families that are asked for together
+MOST_MET = 64  # flaws of looks ahead
 _log = logging.getLogger(__name__)
 
 
@@ -70,13 +68,14 @@ class SharedStore(StoreOver):
         self._forms = KnownForms()
         self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms, self.most_variants)
         self._journal = Journal(disk.root, bucket.url)
-        self._record = UseRecord(disk.root, bucket.url)
+        self._record, self._sent = UseRecord(disk.root, bucket.url), SentRecord(disk.root, bucket.url)
         self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep, heads)
         self._counts = heads is None or not heads.start  # of ranks that each bring their heads, one
         self._courier = Courier(
             bucket,
             self._catalog,
             self._journal,
+            self._sent,
             FolderLayout(disk.root),
             SharedUses(bucket, self._record),
             budget,
@@ -84,8 +83,7 @@ class SharedStore(StoreOver):
             self.most_variants,
         )
         self._process = os.getpid()
-        self._met = deque[Flaw](maxlen=AHEAD)  # of looks ahead, which nobody was told of
-        self._put_at = dict[str, float]()  # by digests, the oldest first
+        self._met = deque[Flaw](maxlen=MOST_MET)  # of looks ahead, which nobody was told of
         self._nearing = Nearing(self._arrivals, self._far)
         if self._journal.waiting():
             self._courier.wake()
@@ -102,7 +100,7 @@ class SharedStore(StoreOver):
     def look_ahead(self, families: Collection[str]) -> None:
         if self._is_child:
             return
-        for family in list(dict.fromkeys(families))[:AHEAD]:
+        for family in dict.fromkeys(families):
             with suppress(StoreError):  # whoever looks it up is told
                 flaws = list[Flaw]()
                 if not self._inner.variants(family, flaws):
@@ -190,7 +188,6 @@ class SharedStore(StoreOver):
         if not kept or is_prefix(variant.key):  # of somebody's conversation, which comes back here if it does
             return kept
         self._count(variant.key)
-        self._note(variant.key)
         try:
             if not self._journal.add([entry_task(Kind.UPLOAD, variant.key)]):
                 _log.warning("not uploaded, since too much waits for the bucket %s already", self._bucket.url)
@@ -198,13 +195,6 @@ class SharedStore(StoreOver):
             _log.warning("not uploaded: %s", error)
         self._courier.wake()
         return kept
-
-    def _note(self, key: VariantKey) -> None:
-        put_at = self._put_at
-        if len(put_at) >= MOST_NOTED:  # threads share it: of what they note meanwhile one may be lost
-            put_at = self._put_at = dict([*put_at.copy().items()][MOST_NOTED // 2 :])
-        put_at.pop(key.digest, None)
-        put_at[key.digest] = monotonic()
 
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         if (entry := self._inner.at_hand(key)) is not None:
@@ -227,8 +217,12 @@ class SharedStore(StoreOver):
             return self._inner.delete(key) or there
 
     def delete_here(self, key: VariantKey) -> bool:
-        """Whoever deletes it there may have done so before this process put it: then it goes from there too."""
-        if monotonic() - self._put_at.get(key.digest, -math.inf) < LATELY_S:
+        """Whoever deletes it there may have done so before it came there from here: then it goes from there too."""
+        try:
+            is_sent = self._sent.has(key.digest)
+        except StoreError:  # then nothing tells that it is not
+            is_sent = True
+        if is_sent:
             return self.delete(key)
         self._record.forget([key.digest])
         return self._inner.delete(key)

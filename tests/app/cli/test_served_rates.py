@@ -12,6 +12,7 @@ from app.library.catalog import open_catalog
 from app.library.catalog.serving_records import KeyLimits
 from app.server.limits import KeyRates
 from tests.app.cli.inside import make_run
+from tests.app.client.hastened import hastened
 from tests.app.server.serving import served
 
 PER_MINUTE = 4
@@ -21,9 +22,8 @@ FILES = 5
 def test_an_ingest_waits_until_it_may_ask_again(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slept: list[float] = []
+    slept = hastened(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("app.client.connection.sleep", slept.append)
     monkeypatch.setattr("app.server.gate.KeyRates", lambda: KeyRates(lambda: monotonic() + sum(slept)))
     (notes := tmp_path / "notes").mkdir()
     for number in range(FILES):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from app.client.connection import PATIENCE_S, ServerConnection, ServerError
 from tests.app.cli.test_main import MAIN
 from tests.app.cli.test_server_client import outside
+from tests.app.client.hastened import hastened
 from tests.app.client.test_connection import events, http, saying
+from tests.waiting import wait_until
 
 LONG_S = 60.0
 REFUSAL = b'{"error": {"message": "come again"}}'
@@ -27,9 +30,7 @@ def busy(seconds: str, status: str = "429 Too Many Requests") -> bytes:
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    seconds: list[float] = []
-    monkeypatch.setattr("app.client.connection.sleep", seconds.append)
-    return seconds
+    return hastened(monkeypatch)
 
 
 def ask(connection: ServerConnection) -> Any:
@@ -91,6 +92,18 @@ def test_what_does_not_say_when_is_an_error_at_once(slept: list[float], answer: 
     with saying(answer) as (server, _), pytest.raises(ServerError, match="come again"):
         ask(ServerConnection(server))
     assert slept == []
+
+
+def test_who_leaves_waits_no_more() -> None:
+    with saying(busy("500")) as (server, heard):
+        connection = ServerConnection(server)
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(ask, connection)
+            wait_until(lambda: connection._waited, LONG_S)
+            connection.leave()
+            with pytest.raises(ServerError, match="is left"):
+                asked.result(LONG_S)
+    assert len(heard) == 1
 
 
 def test_an_interrupt_ends_the_wait(tmp_path: Path) -> None:

@@ -49,3 +49,32 @@ def test_what_cannot_be_done_ends_neither_it_nor_the_rest(monkeypatch: pytest.Mo
     house.stop()
     house.thread.join(PATIENCE_S)
     assert tried[:6] == ["sweep", "first", "last", "sweep", "first", "last"]
+
+
+def test_what_fails_has_neither_all_turns_nor_one_each_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it gives way each time; once it is done, it goes on as before."""
+    monkeypatch.setattr("app.ingestion.housekeeping.TURN_S", 0.0)
+    lanes, begun, pauses = Lanes(), list[str](), list[float]()
+    house = Housekeeper(lanes, lambda: None, [lambda over: fails(over), lambda over: works(over)])
+
+    class Hastened(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            pauses.append(timeout)
+            return len(pauses) > 9
+
+    def fails(over: Callable[[], bool]) -> None:
+        begun.append("fails")
+        over()
+        if len(begun) <= 8:
+            raise OSError("the disk is away")
+
+    def works(over: Callable[[], bool]) -> None:
+        begun.append("works")
+        over()
+
+    house._ending = Hastened()
+    monkeypatch.setattr(Lanes, "is_wanted", property(lambda lanes: len(begun) <= 12))
+    house._serve()
+    assert begun[:8] == ["fails", "works", "works", "fails"] * 2
+    assert pauses == [0.0, 60.0, 120.0, 240.0, 480.0, 30.0, 30.0, 3600.0, 3600.0, 3600.0]

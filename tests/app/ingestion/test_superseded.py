@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import update
 
 from app.ingestion.queue import IngestQueue
-from app.job_states import GAVE_WAY
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import StoredJob
@@ -76,7 +75,13 @@ def test_nor_does_another_key_whose_turn_comes_later(
 
 @pytest.mark.parametrize(
     ("state", "outcome"),
-    [("running", "superseded"), ("failed", "superseded"), ("queued", "superseded"), ("cancelled", "replaced")],
+    [
+        ("running", "superseded"),
+        ("failed", "superseded"),
+        ("put back", "superseded"),
+        ("not begun", "replaced"),
+        ("cancelled", "replaced"),
+    ],
 )
 def test_what_is_in_counts_before_its_job_has_ended(
     overtaken: tuple[IngestQueue, StoredJob, StoredJob],
@@ -86,10 +91,11 @@ def test_what_is_in_counts_before_its_job_has_ended(
     outcome: str,
 ) -> None:
     queue, older, newer = overtaken
-    elsewhere = {**newer.request, "place": "elsewhere"}  # nobody takes it here: its KV has given way, say
-    told = {"progress": {**newer.progress, GAVE_WAY: True}} if state == "queued" else {}
-    leased = {"leased_until": now() + timedelta(hours=1), "lease": "0" * 32}
-    change(library, newer, state=state, request=elsewhere, **leased, **told)
+    elsewhere = {**newer.request, "place": "elsewhere"}  # nobody takes it here
+    told = {"state": state, "leased_until": now() + timedelta(hours=1), "lease": "0" * 32}
+    if state in ("put back", "not begun"):
+        told |= {"state": "queued", "started": newer.started if state == "put back" else None}
+    change(library, newer, request=elsewhere, **told)
     queue.retry(older.id, "")
     assert ended(library, older).progress["outcome"] == outcome
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from app.cachecare import warming
-from app.errors import Conflict
+from app.errors import Conflict, IngestStopped, MaintenanceError
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
 from app.ingestion.job_run import JobRun
 from app.ingestion.queue import IngestQueue, QueueFull
 from app.library import Library
 from app.library.catalog.records import Collection
+from app.library.catalog.serving_tables import JOBS
+from app.library.removal import remove_documents
 from app.models import Models
 from tests.app.ingestion.conftest import Run
 from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, held, send
@@ -113,6 +117,40 @@ def test_warmings_that_give_way_to_each_other_come_to_their_ends(
     assert len(last) == len(set(last)) == 6, "none is gone over again"
     computed = sum(turn[-1].computed for turn in turns if turn)
     assert sum(job.progress["kv_variants"] for job in told) == computed > 0
+
+
+def test_a_warming_whose_last_document_goes_between_two_turns_counts_anew(
+    queue: IngestQueue, library: Library, models: Models, ingest: Run, books: Path
+) -> None:
+    ingest(books)
+    collection = library.collection_or_new("default")
+    job = ended(library, queue.warm(collection, "", ""))
+    remove_documents(library, models, collection, [job.progress["last"]])
+    with library.catalog.database.writing() as connection:
+        put_back = {"state": "queued", "finished": None}
+        connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(**put_back))
+    queue._notify()
+    again = ended(library, job)
+    assert (again.state, again.progress["documents"], job.progress["documents"]) == ("done", 2, 3)
+
+
+def test_a_warming_that_is_cancelled_has_not_failed_whatever_it_ends_by(
+    queue: IngestQueue, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warm(*given: Any) -> Iterator[warming.WarmingProgress]:
+        check = given[-1]
+        yield warming.WarmingProgress()
+        with pytest.raises(IngestStopped):
+            while True:
+                check()
+                sleep(0.01)
+        raise MaintenanceError("the KV cache is full")
+
+    monkeypatch.setattr(warming, "warm", warm)
+    job = queue.warm(collection, "", "")
+    wait_until(lambda: library.catalog.jobs.get(job.id, None).state == "running", PATIENCE_S)
+    queue.cancel(job.id, "")
+    assert ended(library, job).state == "cancelled"
 
 
 def docs_of_its_own(parent: Path) -> Path:

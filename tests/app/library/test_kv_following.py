@@ -15,9 +15,10 @@ from app.library.kv_following import KvFollowing
 from app.library.removal import remove_collection
 from ragcache.errors import StoreError
 from ragcache.store.disk import DiskTier
+from ragcache.store.tiered import ram_of
 from ragcache.types import VariantKey
 from tests.app.library.machines import Machine
-from tests.app.library.shelves import BOOKS, fill, put
+from tests.app.library.shelves import BOOKS, fill, put, reopened
 from tests.app.library.test_removal import converse
 from tests.waiting import wait_until
 
@@ -79,6 +80,45 @@ def test_what_memory_has_of_it_goes(machines: Sequence[Machine]) -> None:
     following = KvFollowing(other.library, other.models)
     one.remove(collection, "/books/rye.txt")
     assert following.follow() and other.models.store.get(key) is None and _keys(other, RYE[0]) == []
+
+
+def test_what_memory_has_of_a_text_that_another_process_here_deletes_goes(
+    machines: Sequence[Machine],
+) -> None:
+    """What has seen it too, and what is within the border of a key."""
+    one = machines[0]
+    collection = fill(one.library, one.models)
+    cli, served = (Machine(*reopened(one.library, one.models)) for _ in range(2))
+    contexts, following = Contexts(cli.library, cli.models), KvFollowing(served.library, served.models)
+    cache = contexts.create(ContextRequest(texts=[RYE[0]]), "ann", "key-ann")
+    gone = [*served.captured(*RYE), *served.captured(RYE[0], LAMPS[0])[1:], *served.captured(RYE[0], border="key-ann")]
+    stays = {*served.captured(*LAMPS), *served.captured(*RYE, border="key-bob")}
+    assert following.follow() == 0 and _in_memory(served).issuperset({*gone, *stays})
+    cli.remove(collection, "/books/rye.txt")
+    contexts.expire(cache.id, "ann")
+    assert _in_memory(served).issuperset(gone) and not served.files.intersection(gone)
+    assert following.follow() == len({*gone}) and not _in_memory(served).intersection(gone)
+    assert _in_memory(served).issuperset(stays) and served.files.issuperset(stays)
+
+
+def test_conversations_go_from_memory_with_a_collection_that_another_process_here_deletes(
+    machines: Sequence[Machine],
+) -> None:
+    one = machines[0]
+    collection = fill(one.library, one.models)
+    cli, served = (Machine(*reopened(one.library, one.models)) for _ in range(2))
+    following, kept = KvFollowing(served.library, served.models), {*converse(served.models, 200, 280)}
+    following.follow()
+    assert len(kept & _in_memory(served)) >= 2
+    remove_collection(cli.library, cli.models, collection)
+    following.follow()
+    assert not kept & _in_memory(served)
+
+
+def _in_memory(machine: Machine) -> set[str]:
+    tier = ram_of(machine.models.store.tiers())
+    assert tier is not None
+    return {*tier._residents}
 
 
 def test_a_text_that_others_have_still_stays(machines: Sequence[Machine]) -> None:

@@ -13,6 +13,7 @@ from app.models import Models
 from app.models.loading import TorchModel
 from app.settings import Settings
 from ragcache.store.remote.store import SharedStore
+from ragcache.types import VariantKey
 from tests.app.library.machines import Machine
 from tests.app.library.shelves import BOOKS, fill, make_settings
 
@@ -32,30 +33,40 @@ def test_what_is_in_the_bucket_otherwise_stays(
     """Who deleted the text has told the bucket: what is there by now, another machine ingests again."""
     one, _ = machines
     collection = fill(one.library, one.models)
-    with Models(settings, parts) as models, open_catalog(settings) as catalog:
-        gone = Machine(Library(settings, catalog, models), models).captured(*RYE)
+    fourth = settings.model_copy(update={"cache_dir": tmp_path / "fourth"})
+    with Models(fourth, parts) as models, open_catalog(fourth) as catalog:
+        Machine(Library(fourth, catalog, models), models).captured(*RYE)
         assert isinstance(models.store, SharedStore) and models.store.settle(60)
-    one.remove(collection, "/books/rye.txt")
+        keys = [
+            key
+            for text in RYE
+            for key in models.store.everywhere(VariantKey("", "", (), models.template.chunk(text).hash))
+        ]
     there = {*(tmp_path / "b").rglob("*.kv")}
     with Models(settings, parts) as models, open_catalog(settings) as catalog:
         third = Machine(Library(settings, catalog, models), models)
-        assert third.follow() == 2 and not third.files.intersection(gone)
-        assert isinstance(models.store, SharedStore) and models.store.settle(60)
+        assert isinstance(models.store, SharedStore)
+        assert all(models.store.get(key) for key in keys) and models.store.settle(60)
+        assert third.files == {key.digest for key in keys}
+        one.remove(collection, "/books/rye.txt")
+        assert third.follow() == 2 and not third.files and models.store.settle(60)
     assert {*(tmp_path / "b").rglob("*.kv")} == there and len(there) >= 2
 
 
-def test_what_it_put_into_the_bucket_since_goes_from_there(
+def test_what_it_has_sent_to_the_bucket_goes_from_there(
     machines: Sequence[Machine], settings: Settings, tmp_path: Path, parts: TorchModel
 ) -> None:
-    """Whoever deleted the text could not know of it."""
+    """Whoever deleted the text could not know of it, whenever that came there and whatever process had sent it."""
     one, _ = machines
     collection = fill(one.library, one.models)
+    one.remove(collection, "/books/rye.txt")
     with Models(settings, parts) as models, open_catalog(settings) as catalog:
         third = Machine(Library(settings, catalog, models), models)
-        one.remove(collection, "/books/rye.txt")
         third.captured(*RYE)
         third.captured(*LAMPS)
         assert isinstance(models.store, SharedStore) and models.store.settle(60)
         assert len([*(tmp_path / "b").rglob("*.kv")]) == 6, "the System segment's too"
-        assert third.follow() == 2 and models.store.settle(60)
+    with Models(settings, parts) as models, open_catalog(settings) as catalog:
+        third = Machine(Library(settings, catalog, models), models)
+        assert third.follow() == 2 and isinstance(models.store, SharedStore) and models.store.settle(60)
         assert len([*(tmp_path / "b").rglob("*.kv")]) == 4

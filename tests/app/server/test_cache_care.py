@@ -86,6 +86,7 @@ def test_what_is_warmed_serves_and_what_is_evicted_does_not(tended: TendedServer
     job = tended.warmed("harbour")
     chunks = tended.cached("harbour")["chunks"]
     assert (job["state"], job["kind"], job["progress"]["chunks"]) == ("done", "warm", chunks)
+    assert not {"last", "model"} & job["progress"].keys(), "a digest of the system prompt may be guessed at"
     full = tended.cached("harbour")
     assert (full["cached"], full["entries"] > 0, full["bytes"] > 0) == (chunks, True, True)
     assert tended.report("harbour")["reused"] > 0

@@ -197,6 +197,24 @@ def test_an_answer_that_said_nothing_leaves_its_question(page: AppTest, talked: 
     assert questions(html) == [QUESTION, "What then?"] and turn.STOPPED in html
 
 
+def test_beside_a_question_that_was_lost_no_answer_is_told_of() -> None:
+    """One has come before, which no run has told of yet."""
+
+    def ended() -> None:
+        import streamlit as st
+
+        from app.client.conversations import FollowedAnswer
+        from ui.chat import turn
+
+        st.session_state[turn.COME] = "a"
+        st.session_state[turn.ASKED] = {"a": turn.SentQuestion("a", "And then?", None, False)}
+        turn.settle("a", FollowedAnswer(question="What then?", ended=True), None)
+
+    run = AppTest.from_function(ended).run()
+    assert not run.exception and run.session_state[turn.COME] is None
+    assert "a" in run.session_state[turn.FAILED]
+
+
 def test_a_question_to_a_collection_that_has_gone_is_asked_of_no_other(page: AppTest, client: httpx2.Client) -> None:
     client.post("/v1/collections", json={"name": "papers"})
     page.query_params["collection"] = "papers"

@@ -136,6 +136,29 @@ def test_an_answer_that_is_left_early_is_told_of_all_the_same(
     assert answered["name"] == told["report"]
 
 
+@pytest.mark.parametrize(
+    ("told", "computed", "incidents"),
+    [
+        ({"chunks": [{"chunk": "c", "tokens": 20, "tier": "computed", "computed": 20, "new": 1}], "new": {}}, 20, []),
+        ({"charged": "much", "chunks": [{"chunk": "c"}], "before_question": 9}, 0, ["(chunks)", "(charged)"]),
+        ({"seconds": None, "incidents": [1], "timeline": [{"kind": 3}]}, 0, ["(seconds)", "(incidents)", "(timeline)"]),
+        (["odd"], 0, ["understood"]),
+    ],
+)
+def test_an_answer_of_another_version_is_whole_whatever_it_tells_of_itself(
+    engine: ServedVllmEngine, script: Script, told: Any, computed: int, incidents: list[str]
+) -> None:
+    script.choices = [{"token_ids": [5]}, {"token_ids": [6], "finish_reason": "stop"}]
+    script.report = {KEY: told}
+    cache = ChunkCache(engine, open_store(ram_bytes=1, codec="raw"), "naive", keep_missed=False)
+    stream = cache.generate(PROMPT, max_tokens=TOKENS)
+    assert list(stream) == [5, 6]
+    assert sum(one.computed for one in stream.report.chunks) == computed
+    assert [one.endswith(tail) for one, tail in zip(stream.report.incidents, incidents, strict=True)] == [True] * len(
+        incidents
+    )
+
+
 def test_whoever_is_forsaken_waits_for_no_report(engine: ServedVllmEngine, script: Script) -> None:
     script.choices, script.held = [{"token_ids": [5]}], threading.Event()
     stream = answer(engine)

@@ -55,6 +55,16 @@ def ahead_of_prompts(store: SharedStore, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(store, "near", waited)
 
 
+def test_all_of_a_long_prompt_is_looked_ahead_for(
+    machine: OpenMachine, folder_url: str, make_variant: MakeVariant
+) -> None:
+    families = [make_variant((number,) * 3).key.family for number in range(200)]
+    store = machine("one", folder_url)
+    assert isinstance(store, SharedStore)
+    store.look_ahead(families)
+    wait_until(lambda: all(store._catalog.known(family) is not None for family in families), 60)
+
+
 @pytest.mark.parametrize("where", ["disk", "bucket"])
 def test_a_report_tells_what_its_look_ahead_has_met(
     engine: TorchEngine,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,8 +12,9 @@ import pytest
 from obstore.exceptions import GenericError
 
 from ragcache.errors import RemoteError, UnreadableObject
+from ragcache.store.entry import EntryReader
 from ragcache.store.findings import Flaw
-from ragcache.store.remote import bucket, faults
+from ragcache.store.remote import bucket, catalog, faults
 from ragcache.store.remote import store as store_module
 from ragcache.store.remote.health import ALL_UNREADABLE, PAUSE_S, Health
 from ragcache.store.remote.journal import Kind, RemoteTask
@@ -170,3 +172,27 @@ def test_one_that_is_refused_after_a_pause_begins_no_other() -> None:
     health.failed("forbidden")
     now += 2 * PAUSE_S
     assert health.refused("0", "forbidden")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("not enough memory: you tried to allocate 2 GiB")])
+def test_what_memory_was_short_for_is_sound(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(catalog, "LATE_S", 0.0)  # it is put off, for a minute
+    variant, one, other = make_variant(), machine("one", folder_url), machine("other", folder_url)
+    one.put(variant)
+    settled(one)
+    with monkeypatch.context() as short:
+        short.setattr(EntryReader, "variant", fails(error))
+        with pytest.raises(type(error)):
+            other.get(variant.key)
+    flaws = list[Flaw]()
+    assert len(other.variants(variant.key.family, flaws)) == 1 and flaws == []
+    assert other.get(variant.key) is not None
+
+
+def fails(error: Exception) -> Callable[[EntryReader], Variant]:
+    def variant(reader: EntryReader) -> Variant:
+        raise error
+
+    return variant

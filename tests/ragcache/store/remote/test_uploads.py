@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from ragcache.errors import RemoteError
-from ragcache.store.remote import courier, health
+from ragcache.store.remote import courier, health, sent_record
 from ragcache.store.remote import journal as module
-from ragcache.store.remote import store as shared_store
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
 from ragcache.store.remote.names import object_name
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
@@ -211,20 +210,25 @@ def test_what_was_evicted_before_it_was_sent_takes_no_other_machines_copy(
     assert digests_in(other) == ({variant.key.digest} if stays else set())
 
 
-def test_what_is_deleted_here_alone_goes_from_the_bucket_where_it_was_put_lately(
+def test_what_is_deleted_here_alone_goes_from_the_bucket_where_it_was_sent_from_here(
     machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of so many, and by this process: whoever deletes it there knows of the others."""
-    monkeypatch.setattr(shared_store, "MOST_NOTED", 2)
-    variants, store = [make_variant((number,)) for number in range(3)], machine("one", folder_url)
-    for variant in variants:
+    """The newest of it, by whatever process: whoever deletes it there could not know of that."""
+    monkeypatch.setattr(sent_record, "MOST", 2)
+    variants = [make_variant((number,)) for number in range(4)]
+    first, second, third, others = (variant.key for variant in variants)
+    store = machine("one", folder_url)
+    for variant in variants[:3]:
         store.put(variant)
-    settled(store)
-    first, *others = [variant.key for variant in variants]
-    assert store.delete_each([first, others[1]], here=True) == [first, others[1]] and len(store._put_at) <= 2
-    settled(store)
-    assert digests_in(store) == {first.digest, others[0].digest}
-    monkeypatch.setattr(shared_store, "LATELY_S", 0.0)
-    assert store.delete_here(others[0]) and not store.delete_here(others[0])
-    settled(store)
-    assert digests_in(store) == {first.digest, others[0].digest}
+        settled(store)
+    other = machine("two", folder_url)
+    other.put(variants[3])
+    settled(other)
+    store.close()
+    again = machine("one", folder_url)
+    assert again.get(others) is not None and again.settle(60)
+    assert again._disk.holds(others)
+    keys = [first, second, third, others]
+    assert again.delete_each(keys, here=True) == keys and not again.delete_here(third)
+    settled(again)
+    assert digests_in(other) == {first.digest, others.digest}
