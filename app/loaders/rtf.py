@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from app.errors import printable
 from app.loaders.base import LONGEST_AUTHOR, Parsed, SourceFile
+from app.loaders.marks import unescaped
 from app.loaders.rtf_body import RichBody
 from app.loaders.rtf_group import BODY_LEVEL, FontCodecs, RichGroup
 from app.loaders.rtf_words import (
@@ -229,7 +230,7 @@ class _Reader:
     def _close_aside(self) -> None:
         aside = self._bodies.pop()
         text, body = aside.body.close(), self._bodies[-1].body
-        line = " ".join(text.split())
+        line = " ".join(unescaped(text).split())
         if aside.name == "footnote":
             self._notes[aside.number - 1] = line
         elif aside.name == "shptxt":
