@@ -14,6 +14,7 @@ from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import as_declared, decode
 from app.loaders.html import page_of
 from app.loaders.mail_part import ENCLOSED, HTML, MOST_PARTS, PLAIN, MailPart, MailPolicy, flowing
+from app.loaders.marks import closed
 from app.loaders.soundness import reading, refuse_binary
 
 MAIL = "an e-mail"
@@ -127,7 +128,7 @@ class _Reader:
             return ""
         text = text.replace("\r\n", "\n")
         is_joined = kind == PLAIN and str(part.get_param("delsp", "")).lower() == "yes"
-        return (flowing(text) if is_joined else text).strip()
+        return closed((flowing(text) if is_joined else text).strip())
 
 
 def _header(part: MailPart, name: str) -> str:

@@ -22,6 +22,19 @@ ACTING = re.compile(
     )""",
     re.MULTILINE | re.VERBOSE,
 )
+FENCE = re.compile(r"^[ \t]{0,3}+(`{3,}+|~{3,}+)([^\n]*+)$", re.MULTILINE)
+
+
+def closed(markdown: str) -> str:
+    """Markdown whose last fence is closed, for what has another one behind it."""
+    fence = ""
+    for found in FENCE.finditer(lines_as_lf(markdown)):
+        mark, rest = found.groups()
+        if not fence:
+            fence = "" if "`" in rest else mark
+        elif mark.startswith(fence) and not rest.rstrip(" \t").strip("`~"):
+            fence = ""
+    return f"{markdown}\n{fence}" if fence else markdown
 
 
 def escaped(text: str, is_below: bool = False) -> str:

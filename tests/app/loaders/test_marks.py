@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 from app.loaders import load, parse
 from app.loaders.base import Parsed
 from app.loaders.html import markdown_of
-from app.loaders.marks import escaped, unescaped
+from app.loaders.marks import closed, escaped, unescaped
 from splitter.documents import lines_as_lf
 from splitter.structure import outline
-from tests.app.loaders.files import write_chart, write_docx, write_epub, write_opendocument, write_pptx
+from tests.app.loaders.files import write_chart, write_docx, write_epub, write_notebook, write_opendocument, write_pptx
 
 ACTING = ("# A", "###### B", "####### C", "#\tD", "```", "~~~~x", "```py", "== E ==", "= = F =", "G", "---", "----- ",
           "===", r"\# H", r"\```", "> I", "- J", "1. K", "<!--", "#", "#L", "=", "\xa0# M", "|", " ")  # fmt: skip
@@ -42,6 +43,17 @@ def test_no_line_of_a_page_acts_as_a_mark(lines: list[str], end: str, around: st
 @given(st.lists(st.sampled_from((*ACTING, "\n", "\n", "\r\n", "\u2029", "  ")), max_size=12).map("".join))
 def test_what_is_escaped_comes_back(text: str) -> None:
     assert unescaped(escaped(text)) == text
+
+
+FENCES = ("```", "````py", "~~~", "~~~~ ", "```x`y", "~~~`", "```~ ", " ```", "    ```", "# A", "a", "")
+
+
+@given(st.lists(st.sampled_from(FENCES), max_size=9), st.sampled_from(("\n", "\r\n", "\u2028")))
+def test_a_fence_ends_with_its_text(lines: list[str], end: str) -> None:
+    text = end.join(lines)
+    assert headings(f"{closed(text)}\n\n# Last")[-1:] == ["Last"]
+    assert closed(closed(text)) == closed(text)
+    assert closed(text) == text or headings(f"{text}\n\n# Last")[-1:] != ["Last"]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +123,14 @@ def test_every_format_keeps_its_headings(made: object, tmp_path: Path) -> None:
     assert headings(made(tmp_path).text) == ["First", "Last"]
 
 
+def test_a_fence_of_a_cell_or_a_mail_ends_with_it(tmp_path: Path) -> None:
+    cells = [{"cell_type": "markdown", "source": source} for source in ("# One\n~~~~\nx\n~~~", "# Two")]
+    assert load(write_notebook(tmp_path / "a.ipynb", cells)).text == "# One\n~~~~\nx\n~~~\n~~~~\n\n# Two"
+    enclosed = "--b\nContent-Type: message/rfc822\n\nSubject: Two\n\ny\n--b--\n"
+    mail = f"Subject: One\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n```\nx\n{enclosed}"
+    assert parse(Path("a.eml"), mail.encode()).text == "# One\n\n```\nx\n```\n\n## Two\n\ny"
+
+
 def test_what_stands_on_one_line_has_no_backslash(tmp_path: Path) -> None:
     row = r"\trowd\cellx1\cellx2\pard\intbl # a\par ---\cell ~~~\cell\row\pard "
     notes = r"x{\footnote # b}{\*\annotation ```}"
@@ -129,7 +149,7 @@ def test_the_title_of_a_chart_is_none(tmp_path: Path) -> None:
     from pptx import Presentation
     from pptx.chart.data import CategoryChartData
 
-    data = CategoryChartData()  # type: ignore[no-untyped-call]  # python-pptx leaves it unannotated
+    data: Any = CategoryChartData()  # type: ignore[no-untyped-call]  # python-pptx leaves it unannotated
     data.categories = ["a"]
     data.add_series("b", (1,))
     path = write_chart(tmp_path / "a.pptx", "PIE", data)
