@@ -184,15 +184,15 @@ class _Cells:
 def _rows(sheet: Any, cells: _Cells, told: list[warnings.WarningMessage]) -> Iterator[list[str]]:
     """The cells of each row. `told` has the warnings of it, or of one further down behind rows that are not there."""
     sheet.reset_dimensions()  # some programs write wrong ones
-    waiting: list[_NoDate] = []
+    waiting: dict[int, list[_NoDate]] = {}  # by their row, which may be far below many blank ones
     for place, values in enumerate(sheet.iter_rows(values_only=True), start=1):
         row = cells.counted(values)
-        waiting += _no_dates(told)
+        for one in _no_dates(told):
+            waiting.setdefault(one.row, []).append(one)
         told.clear()
-        for one in waiting:
-            if one.row == place and one.at < len(row):
+        for one in waiting.pop(place, ()):
+            if one.at < len(row):
                 row[one.at] = one.number
-        waiting = [one for one in waiting if one.row > place]
         yield row
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import LoadError
-from app.loaders import load, parse
+from app.loaders import load, parse, xlsx
 from app.loaders.base import ParseLimits
 from tests.app.loaders.files import parts_of, write_xlsx, write_zip
 
@@ -144,6 +144,28 @@ def test_xlsx_a_number_that_is_no_date_stays_one_behind_rows_that_are_not_there(
     sheet["B2"].number_format = sheet["B5"].number_format = "yyyy-mm-dd"
     book.save(tmp_path / "g.xlsx")
     assert load(tmp_path / "g.xlsx").text.split("\n\n")[1:] == ["name: Ann\nday: 20240131", "name: Bob\nday: 20240201"]
+
+
+def test_xlsx_blank_rows_before_numbers_that_are_no_dates_look_at_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from openpyxl import Workbook
+
+    looks: list[str] = []
+
+    class Watched(xlsx._NoDate):
+        def __getattribute__(self, name: str) -> object:
+            looks.append(name)
+            return super().__getattribute__(name)
+
+    book, cells = Workbook(), 40
+    for at in range(1, cells + 1):
+        cell = book.worksheets[0].cell(500, at, 20240100 + at)
+        cell.number_format = "yyyy-mm-dd"
+    book.save(tmp_path / "w.xlsx")
+    monkeypatch.setattr(xlsx, "_NoDate", Watched)
+    assert load(tmp_path / "w.xlsx").text == "# Sheet\n\n" + " ".join(str(20240101 + at) for at in range(cells))
+    assert cells <= len(looks) <= 10 * cells
 
 
 def test_xlsx_what_looks_like_an_escape_stays_text_where_texts_are_shared(tmp_path: Path) -> None:
