@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from app.errors import printable
 from app.loaders.base import LONGEST_AUTHOR, Parsed, SourceFile
 from app.loaders.marks import unescaped
-from app.loaders.rtf_body import RichBody
+from app.loaders.rtf_body import RichBody, joined
 from app.loaders.rtf_group import BODY_LEVEL, FontCodecs, RichGroup
 from app.loaders.rtf_words import (
     ASIDES,
@@ -123,7 +123,7 @@ class _Reader:
         self._group = self._groups.pop() if self._groups else RichGroup()
         self._starred, self._skip = False, 0
         if ended.destination and (ended.destination != self._group.destination or ended.destination == "stylesheet"):
-            self._keep("".join(self._named).strip(), ended)
+            self._keep(joined(self._named).strip(), ended)
             self._named = []
         while depth and self._bodies[-1].depth == depth:
             self._close_aside()

@@ -85,10 +85,14 @@ class RichBody:
         flow.add(text, plain)
 
 
+def joined(parts: list[str]) -> str:
+    """Halves of characters, which stand one after another, are one."""
+    return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def _whole(parts: list[str]) -> str:
-    """Halves of characters, which stand one after another, are one; the white space of lines is as in Markdown."""
-    text = "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return "\n".join(line for raw in text.split("\n") if (line := " ".join(raw.split())))
+    """The white space of lines is as in Markdown."""
+    return "\n".join(line for raw in joined(parts).split("\n") if (line := " ".join(raw.split())))
 
 
 def _table(rows: list[list[str]]) -> str:

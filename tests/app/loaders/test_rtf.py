@@ -138,6 +138,14 @@ def test_the_charset_of_the_west_is_one_beside_others_only(fonts: bytes, text: s
     assert read(rb"{\fonttbl" + fonts + rb"}\f0 caf\'e9 {\f1\'e9}", r"\ansi\ansicpg1251").text == text
 
 
+def test_names_have_whole_characters() -> None:
+    said = (
+        r"{\info{\title A \u-10179?\u-8704?{\b\u55357?}\u56833? B}}x{\*\atnauthor \u-10179?\u-8704?}{\*\annotation y}"
+    )
+    parsed = read(said)
+    assert (parsed.title, parsed.text) == ("A \U0001f600\U0001f601 B", "x\n\nComment by \U0001f600: y")
+
+
 def test_a_long_author_is_cut() -> None:
     comments = r"{\*\atnauthor " + "A" * 100_000 + "}" + r"{\*\annotation x}" * 300
     assert len(read(comments).text) < 100_000
