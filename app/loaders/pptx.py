@@ -19,7 +19,7 @@ from pptx.oxml.ns import qn
 
 from app.errors import printable
 from app.loaders.base import PagedText, Parsed, SourceFile
-from app.loaders.blocks import grid
+from app.loaders.blocks import DEEPEST, grid
 from app.loaders.marks import escaped
 from app.loaders.soundness import PPTX, opened, reading
 from app.loaders.text import first_heading
@@ -145,7 +145,7 @@ def _points(paragraphs: Iterable[tuple[int, str]]) -> str:
     told = [(level, text) for level, raw in paragraphs if (text := _lines(raw))]
     if len(told) == 1:
         return escaped(told[0][1])
-    return escaped("\n".join(f"{'  ' * level}- {text}" for level, text in told))
+    return escaped("\n".join(f"{'  ' * min(level, DEEPEST)}- {text}" for level, text in told))
 
 
 def _lines(text: str) -> str:

@@ -31,6 +31,7 @@ from app.loaders.text import first_heading
 
 TOKEN = re.compile(rb"\\([A-Za-z]{1,32})(-?\d{1,10})? ?|\\'([0-9A-Fa-f]{2})|\\(.)|([{}])|([^\\{}]+)", re.S)
 DEEPEST = 1_000  # groups within each other
+MOST_ASIDES = 10  # notes, comments and boxes within each other that are texts of their own: each passes its text on
 START = b"{\\rtf"
 HEADING = re.compile(r"heading (\d)\b", re.I)
 logger = logging.getLogger(__name__)
@@ -174,7 +175,7 @@ class _Reader:
         self._group.begin(word)
         if word in NAMED:
             self._named = []
-        if word in ASIDES:
+        if word in ASIDES and len(self._bodies) <= MOST_ASIDES:
             if word == "footnote":
                 self._notes.append("")
                 self._bodies[-1].body.write(f"[{len(self._notes)}]")

@@ -7,7 +7,8 @@ import re
 from app.loaders.blocks import Flow, grid
 from app.loaders.marks import escaped, unescaped
 
-NUMBERED = re.compile(r"\(?(?:\d{1,9}|\w)[.)]|\d{1,9}(?:\.\d{1,9})+\.?")  # marks that tell an order; others are bullets
+# Marks that tell an order; others are bullets. Each line of an item is indented by them, so their length is bounded.
+NUMBERED = re.compile(r"\(?(?:\d{1,9}|\w)[.)]|\d{1,4}(?:\.\d{1,4}){1,8}\.?")
 DEEPEST = 8  # levels of a list that are shown
 
 

@@ -79,6 +79,9 @@ def test_lists() -> None:
         r"\pard{\pntext 2.\tab}two\par",
     )
     assert read(r"\pard ".join(items) + r"\pard End.").text == "- one\n  - in\n2. two\n\nEnd."
+    assert read(r"{\listtext 1.2.10.}one\line more\par").text == "1.2.10. one\n        more"
+    endless = r"{\listtext " + "1." * 2_000 + "}" + r"a\line " * 2_000
+    assert len(read(endless).text) < 2 * len(endless), "each line is indented by the mark"
 
 
 def test_tables_end_with_their_rows() -> None:
@@ -195,6 +198,7 @@ HOSTILE = {
     "notes": "{\\footnote x}" * 100_000,
     "notes in notes": "{\\footnote " * 900 + "x" + "}" * 900,
     "comments": "{\\*\\annotation x}" * 100_000,
+    "boxes in boxes": "{" + "\\shptxt" * 100_000 + " " + "word " * 1_000_000 + "}",
     "unicode": "\\u233?" * 300_000,
     "fonts": "{\\fonttbl" + "{\\f1\\fcharset204 x;}" * 100_000 + "}x",
     "marks": "{\\listtext 1.}" * 200_000 + "x",
