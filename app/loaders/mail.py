@@ -13,7 +13,7 @@ from app.errors import LoadError, printable
 from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import as_declared, decode
 from app.loaders.html import page_of
-from app.loaders.mail_part import ENCLOSED, HTML, MOST_PARTS, PLAIN, MailPart, MailPolicy, flowing
+from app.loaders.mail_part import ENCLOSED, HTML, MOST_PARTS, PLAIN, MailPart, MailPolicy, flowing, with_whole_words
 from app.loaders.marks import closed
 from app.loaders.soundness import reading, refuse_binary
 
@@ -137,5 +137,5 @@ def _header(part: MailPart, name: str) -> str:
     if not raw.isascii() and any("\udc80" <= char <= "\udcff" for char in raw):
         data = raw.encode("ascii", "surrogateescape")
         raw = as_declared(data, part.charset) or data.decode("ascii", "replace")
-    text = " ".join(str(part.policy.header_fetch_parse(name, raw)).split())
+    text = " ".join(str(part.policy.header_fetch_parse(name, with_whole_words(raw))).split())
     return text if len(text) <= LONGEST_TOLD else f"{text[:LONGEST_TOLD]}…"
