@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
+from app.loaders.marks import escaped, unescaped
+from splitter.documents import lines_as_lf
+
 # What HTML calls white space; a no-break space is a character.
 SPACES = re.compile(r"[ \t\n\r\f]+")
 BREAK = "\0"  # a <br>: HTML cannot hold this character
@@ -19,6 +22,7 @@ ENDING = re.compile(r"[^\W\d_]{2,}")  # raised letters of 1st, Mme and ™, whic
 ORDINAL = re.compile(r"[eoarsdt]")  # one raised letter of 2e, XXe, no, 1a and Mr, behind what is COUNTED
 COUNTED = re.compile(r"(?:\d|(?<!\w)(?:[IVXLCDM]+|[nN]))\Z")
 ONE_TERM = re.compile(r"[-+−–]?[\w.,]+")
+WHOLE_LINE = re.compile(r"#|`{3}|\|")  # blocks of Markdown whose first line holds nothing before them
 LAYOUT_BLOCKS = 3  # a cell with more paragraphs than this is no datum
 BAR = 3  # characters of Markdown around a cell
 # What cells may take that are repeated, in characters: so much, and so many times the text of the table itself.
@@ -51,13 +55,18 @@ class Flow:
         self.inline.clear()
         self.title = 0
         if text:
-            self.add(SPACES.sub(" ", text) if self.heading else text)
+            self.add(SPACES.sub(" ", lines_as_lf(text)) if self.heading else text, plain=True)
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, plain: bool = False) -> None:
+        """A block of Markdown, or a `plain` text, whose lines act as no marks."""
         first, self.mark = self.mark or self.indent, ""
+        if not plain and first.strip() and WHOLE_LINE.match(text):
+            first = self.indent if "#" in (first[0], text[0]) else f"{first.rstrip()}\n{self.indent}"
         text = first + text.replace("\n", "\n" + self.indent)
         if self.quotes:
             text = "\n".join("> " * min(self.quotes, DEEPEST) + line for line in text.split("\n"))
+        if plain and not first.startswith("#"):
+            text = escaped(text)
         # Items of one list follow each other without blank lines.
         tight = bool(self.lists) and first != self.indent and bool(self.blocks) and _is_item(self.blocks[-1])
         self.blocks.append(("\n" if tight else "\n\n") + text)
@@ -97,7 +106,7 @@ def fenced(code: str, language: str = "") -> str:
 
 
 def _is_item(block: str) -> bool:
-    return re.match(r"\s*+(?:> )*+\s*+(?:- |\d++\. )", block) is not None
+    return re.match(r"\s*+(?:> )*+\s*+(?:-|\d++\.)\s", block) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,7 @@ class Cell:
 
     @property
     def text(self) -> str:
-        return " ".join(self.blocks)
+        return " ".join(map(unescaped, self.blocks))
 
 
 class Table:

@@ -13,7 +13,8 @@ from app.errors import LoadError, printable
 from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import as_declared, decode
 from app.loaders.html import page_of
-from app.loaders.mail_part import ENCLOSED, HTML, MOST_PARTS, PLAIN, MailPart, MailPolicy, flowing
+from app.loaders.mail_part import ENCLOSED, HTML, MOST_PARTS, PLAIN, MailPart, MailPolicy, flowing, with_whole_words
+from app.loaders.marks import closed
 from app.loaders.soundness import reading, refuse_binary
 
 MAIL = "an e-mail"
@@ -127,7 +128,7 @@ class _Reader:
             return ""
         text = text.replace("\r\n", "\n")
         is_joined = kind == PLAIN and str(part.get_param("delsp", "")).lower() == "yes"
-        return (flowing(text) if is_joined else text).strip()
+        return closed((flowing(text) if is_joined else text).strip())
 
 
 def _header(part: MailPart, name: str) -> str:
@@ -136,5 +137,5 @@ def _header(part: MailPart, name: str) -> str:
     if not raw.isascii() and any("\udc80" <= char <= "\udcff" for char in raw):
         data = raw.encode("ascii", "surrogateescape")
         raw = as_declared(data, part.charset) or data.decode("ascii", "replace")
-    text = " ".join(str(part.policy.header_fetch_parse(name, raw)).split())
+    text = " ".join(str(part.policy.header_fetch_parse(name, with_whole_words(raw))).split())
     return text if len(text) <= LONGEST_TOLD else f"{text[:LONGEST_TOLD]}…"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
+from email.errors import HeaderParseError
+from email.header import decode_header
 from email.message import EmailMessage
 from email.policy import EmailPolicy
 from email.utils import collapse_rfc2231_value
@@ -9,7 +13,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from app.loaders.base import SourceFile
-from app.loaders.encodings import whole_utf8
+from app.loaders.encodings import as_declared, whole_utf8
 from app.loaders.soundness import DAMAGE
 
 DEEPEST = 60  # parts within each other; the library looks for the ends of all that are open with each line
@@ -19,6 +23,8 @@ PLAIN, HTML, XHTML = "text/plain", "text/html", "application/xhtml+xml"
 ENCLOSED = ("message/rfc822", "message/global")
 ENCODED = ("base64", "quoted-printable")
 SIGNATURE = "-- "
+ENCODED_WORD = r"=\?[\w.:*-]{1,40}\?[bBqQ]\?[^?\s]*+\?="
+ENCODED_WORDS = re.compile(rf"{ENCODED_WORD}(?:\s++{ENCODED_WORD})*+")
 
 
 class MailPolicy(EmailPolicy):
@@ -105,6 +111,22 @@ class MailPart(EmailMessage):
     @property
     def _is_attached(self) -> bool:
         return self.get_content_disposition() == "attachment"
+
+
+def with_whole_words(header: str) -> str:
+    """With the encoded words that stand one after another as one: the library reads each of a name by itself, though
+    programs cut them amid a character."""
+    return ENCODED_WORDS.sub(lambda found: _as_one_word(found[0]), header)
+
+
+def _as_one_word(words: str) -> str:
+    """As they are where any of them cannot be read."""
+    try:
+        found = [as_declared(data, encoding or "") for data, encoding in decode_header(words)]
+    except (HeaderParseError, ValueError):
+        return words
+    text = "".join(part or "" for part in found)
+    return words if None in found else f"=?utf-8?b?{b64encode(text.encode()).decode('ascii')}?="
 
 
 def flowing(text: str) -> str:

@@ -17,6 +17,7 @@ RAW = "iframe noembed noframes plaintext script style textarea title xmp"
 RAW_TEXT = frozenset(RAW.split())  # nothing nests in it
 DRAWINGS = frozenset({"svg", "math"})
 HTML_WITHIN = (SKIPPED - DRAWINGS) | {"foreignobject", "desc", "title", "annotation-xml"}
+READINGS = frozenset({"rt", "rp", "rtc"})  # of characters, amid which they stand
 BLOCK = """
     address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
     h1 h2 h3 h4 h5 h6 header hr html legend li main nav ol p pre section summary table tbody td tfoot th thead tr ul
@@ -24,7 +25,7 @@ BLOCK = """
 BLOCKS = frozenset(BLOCK.split())
 HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 # What the end of a tag closes, since its start has opened it.
-Role = Literal["block", "line", "title", "raised", "formula", "skipped", ""]
+Role = Literal["block", "line", "title", "raised", "ruby", "formula", "skipped", ""]
 NUMBER = re.compile(r"\d{1,9}")  # of an item, or of rows and columns
 ALL_ROWS = 10**9
 LANGUAGE = re.compile(r"(?:language|lang)-([\w+#.-]{1,20})")
@@ -41,8 +42,9 @@ class MarkdownWriter:
         self.title = ""
         self._opened: list[tuple[str, Role]] = []
         self._skipping = 0
-        self._drawing = False  # what is skipped is a drawing or formula
-        self._within = 0  # how deep in it that started which may hold HTML; 0 where nothing has
+        self._hidden = ""  # what is skipped, where that is a drawing, formula or reading
+        self._within = 0  # how deep in it that started which it cannot end in; 0 where nothing has
+        self._rubies = 0  # that are open
         self._formula: list[str] | None = None  # its TeX; None where no formula waits for it
         self._raised: tuple[int, bool] | None = None  # where superscript starts, and whether a link holds all of it
         self._link = -1  # where the last link starts
@@ -63,6 +65,8 @@ class MarkdownWriter:
             self._end_skipped(role)
         elif role == "line":
             self._break_line()
+        elif role == "ruby":
+            self._rubies -= 1
         elif role == "title" and not self.title:
             start = self._flow.title
             self.title = SPACES.sub(" ", "".join(self._flow.inline[start:])).strip()
@@ -112,10 +116,14 @@ class MarkdownWriter:
         return self._flows[-1]
 
     def _begin(self, tag: str, attributes: Mapping[str, str]) -> Role:
-        if self._drawing and not self._within and tag in BLOCKS:
-            self._leave_drawing()
-        if self._skipping or tag in SKIPPED or self._repeats(attributes):
+        if self._hidden and not self._within and self._is_ended_by(tag):
+            self._leave_hidden()
+        is_reading = tag in READINGS and self._rubies > 0
+        if self._skipping or tag in SKIPPED or is_reading or self._repeats(attributes):
             return self._skip(tag, attributes)
+        if tag == "ruby":
+            self._rubies += 1
+            return "ruby"
         if tag == "input" and _is_checkbox(attributes):
             self._write("[x] " if "checked" in attributes else "[ ] ")
         if self._raw is not None:
@@ -144,11 +152,12 @@ class MarkdownWriter:
 
     def _skip(self, tag: str, attributes: Mapping[str, str]) -> Role:
         if not self._skipping:
-            self._drawing = tag in DRAWINGS
+            self._hidden = tag if tag in DRAWINGS | READINGS else ""
             if tag == "math" and not self._tell_formula(attributes.get("alttext") or ""):
                 self._formula = []
         self._skipping += 1
-        if self._drawing and not self._within and self._skipping > 1 and tag in HTML_WITHIN:
+        inner = HTML_WITHIN if self._hidden in DRAWINGS else ("ruby",)
+        if self._hidden and not self._within and self._skipping > 1 and tag in inner:
             self._within = self._skipping
         is_tex = self._formula == [] and tag == "annotation" and "tex" in attributes.get("encoding", "")
         return "formula" if is_tex else "skipped"
@@ -158,7 +167,7 @@ class MarkdownWriter:
             self._formula = None
         self._skipping -= 1
         if not self._skipping:
-            self._drawing, self._formula = False, None
+            self._hidden, self._formula = "", None
         self._within = self._within if self._within <= self._skipping else 0
 
     def _tell_formula(self, text: str) -> bool:
@@ -178,11 +187,17 @@ class MarkdownWriter:
         if self._raised and self._raised[0] == self._link and attributes.get("href"):
             self._raised = self._link, True
 
-    def _leave_drawing(self) -> None:
+    def _is_ended_by(self, tag: str) -> bool:
+        """Of a reading, whose own end may be left out in HTML: those below a rtc are its parts."""
+        if self._hidden in READINGS and (tag == "rb" or tag in READINGS):
+            return self._hidden != "rtc" or tag in ("rb", "rtc")
+        return tag in BLOCKS
+
+    def _leave_hidden(self) -> None:
         """Nobody has closed it: blocks end it in browsers too, or a page would be hidden from there on."""
         for index in range(len(self._opened) - self._skipping, len(self._opened)):
             self._opened[index] = (self._opened[index][0], "")
-        self._skipping, self._drawing, self._formula = 0, False, None
+        self._skipping, self._hidden, self._formula = 0, "", None
 
     def _open_block(self, tag: str, attributes: Mapping[str, str]) -> None:
         flow = self._flow

@@ -17,6 +17,7 @@ from app.loaders.base import Parsed, SourceFile
 from app.loaders.blocks import fenced
 from app.loaders.encodings import decode
 from app.loaders.html import markdown_of
+from app.loaders.marks import closed
 from app.loaders.records import read_json
 from app.loaders.text import first_heading
 
@@ -97,7 +98,7 @@ class _Reader:
             text = "#" * (int(level) if level in tuple("123456") else 1) + " " + " ".join(text.split())
         if kind != "raw":
             self.said.append(text)
-        yield text
+        yield closed(text)
 
     def _printed(self, outputs: object) -> str:
         found = [one for one in outputs if isinstance(one, dict)] if isinstance(outputs, list) else []

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.loaders.base import LONGEST_AUTHOR
+from app.loaders.marks import unescaped
 from app.loaders.markup import MarkdownWriter
 from app.loaders.odml import BLANKS, OBJECTS, SKIPPED, BoundedText, OfficeStyles
 
@@ -153,7 +154,7 @@ class OfficeText:
         return {"value": value} if is_told else {}
 
     def _keep(self, name: str, aside: OfficeText) -> None:
-        text = " ".join(aside.close().split())
+        text = " ".join(unescaped(aside.close()).split())
         if name == NOTE:
             self._notes.append(text)
         elif text:

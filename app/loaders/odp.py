@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from app.loaders.base import PagedText, Parsed, SourceFile
+from app.loaders.marks import unescaped
 from app.loaders.odml import (
     CONTENT,
     OfficeStyles,
@@ -106,7 +107,7 @@ def _blocks(shapes: list[_Shape]) -> Iterator[str]:
         told, key=lambda one: (one[0] is not title, one[0].kind == NOTES, one[0].place or (0, 0))
     ):
         if shape is title:
-            yield f"# {' '.join(text.split())}"
+            yield f"# {' '.join(unescaped(text).split())}"
         else:
             yield f"Notes: {text}" if shape.kind == NOTES else text
 

@@ -19,7 +19,8 @@ from pptx.oxml.ns import qn
 
 from app.errors import printable
 from app.loaders.base import PagedText, Parsed, SourceFile
-from app.loaders.blocks import grid
+from app.loaders.blocks import DEEPEST, grid
+from app.loaders.marks import escaped
 from app.loaders.soundness import PPTX, opened, reading
 from app.loaders.text import first_heading
 from app.loaders.wordml import MATH, equation
@@ -68,7 +69,7 @@ def _blocks(source: SourceFile, slide: Any, diagrams: set[str]) -> Iterator[str]
         _simplify(slide.notes_slide.element)
         notes = slide.notes_slide.notes_text_frame
         if notes is not None and notes.text.strip():
-            yield f"Notes: {_lines(notes.text)}"
+            yield escaped(f"Notes: {_lines(notes.text)}")
 
 
 def _simplify(root: Any) -> None:
@@ -107,7 +108,7 @@ def _shape(source: SourceFile, shape: Any, diagrams: set[str]) -> Iterator[str]:
     elif getattr(shape, "has_chart", False):
         chart = shape.chart
         if chart.has_title and chart.chart_title.has_text_frame:
-            yield _lines(chart.chart_title.text_frame.text)
+            yield escaped(_lines(chart.chart_title.text_frame.text))
         yield from charted(source, chart._chartSpace)  # `plots` looks for each point anew
     elif shape.has_text_frame:
         text = _paragraphs(shape.text_frame.paragraphs)
@@ -143,8 +144,8 @@ def _points(paragraphs: Iterable[tuple[int, str]]) -> str:
     """Several paragraphs of a slide are points, however they are drawn."""
     told = [(level, text) for level, raw in paragraphs if (text := _lines(raw))]
     if len(told) == 1:
-        return told[0][1]
-    return "\n".join(f"{'  ' * level}- {text}" for level, text in told)
+        return escaped(told[0][1])
+    return escaped("\n".join(f"{'  ' * min(level, DEEPEST)}- {text}" for level, text in told))
 
 
 def _lines(text: str) -> str:

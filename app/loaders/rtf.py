@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from app.errors import printable
 from app.loaders.base import LONGEST_AUTHOR, Parsed, SourceFile
-from app.loaders.rtf_body import RichBody
+from app.loaders.marks import unescaped
+from app.loaders.rtf_body import RichBody, joined
 from app.loaders.rtf_group import BODY_LEVEL, FontCodecs, RichGroup
 from app.loaders.rtf_words import (
     ASIDES,
@@ -30,6 +31,7 @@ from app.loaders.text import first_heading
 
 TOKEN = re.compile(rb"\\([A-Za-z]{1,32})(-?\d{1,10})? ?|\\'([0-9A-Fa-f]{2})|\\(.)|([{}])|([^\\{}]+)", re.S)
 DEEPEST = 1_000  # groups within each other
+MOST_ASIDES = 10  # notes, comments and boxes within each other that are texts of their own: each passes its text on
 START = b"{\\rtf"
 HEADING = re.compile(r"heading (\d)\b", re.I)
 logger = logging.getLogger(__name__)
@@ -122,7 +124,7 @@ class _Reader:
         self._group = self._groups.pop() if self._groups else RichGroup()
         self._starred, self._skip = False, 0
         if ended.destination and (ended.destination != self._group.destination or ended.destination == "stylesheet"):
-            self._keep("".join(self._named).strip(), ended)
+            self._keep(joined(self._named).strip(), ended)
             self._named = []
         while depth and self._bodies[-1].depth == depth:
             self._close_aside()
@@ -173,7 +175,7 @@ class _Reader:
         self._group.begin(word)
         if word in NAMED:
             self._named = []
-        if word in ASIDES:
+        if word in ASIDES and len(self._bodies) <= MOST_ASIDES:
             if word == "footnote":
                 self._notes.append("")
                 self._bodies[-1].body.write(f"[{len(self._notes)}]")
@@ -229,7 +231,7 @@ class _Reader:
     def _close_aside(self) -> None:
         aside = self._bodies.pop()
         text, body = aside.body.close(), self._bodies[-1].body
-        line = " ".join(text.split())
+        line = " ".join(unescaped(text).split())
         if aside.name == "footnote":
             self._notes[aside.number - 1] = line
         elif aside.name == "shptxt":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from app.loaders.blocks import Flow, grid
+from app.loaders.marks import escaped, unescaped
 
-NUMBERED = re.compile(r"\(?(?:\d{1,9}|\w)[.)]|\d{1,9}(?:\.\d{1,9})+\.?")  # marks that tell an order; others are bullets
+# Marks that tell an order; others are bullets. Each line of an item is indented by them, so their length is bounded.
+NUMBERED = re.compile(r"\(?(?:\d{1,9}|\w)[.)]|\d{1,4}(?:\.\d{1,4}){1,8}\.?")
 DEEPEST = 8  # levels of a list that are shown
 
 
@@ -38,10 +40,10 @@ class RichBody:
         mark = "  " * max(0, min(level, DEEPEST)) + mark if mark else ""
         self._text, self._mark = [], ""
         if in_table or self._cells:
-            self._paragraphs += [mark.lstrip() + text] if text else []
+            self._paragraphs += [escaped(mark.lstrip() + text, is_below=bool(self._paragraphs))] if text else []
         else:
             self._end_table()
-            self._add(text, mark, heading)
+            self._add(text, mark, heading, plain=True)
         behind, self._behind = self._behind, []
         for block in behind:
             if in_table or self._cells:
@@ -73,7 +75,7 @@ class RichBody:
         if table := _table(rows):
             self._add(table)
 
-    def _add(self, text: str, mark: str = "", heading: int = 0) -> None:
+    def _add(self, text: str, mark: str = "", heading: int = 0, plain: bool = False) -> None:
         if not text:
             return
         flow = self._flow
@@ -81,17 +83,21 @@ class RichBody:
         flow.mark, flow.indent = mark, " " * len(mark)
         if heading:
             flow.mark, flow.indent, text = "#" * min(heading, 6) + " ", "", " ".join(text.split())
-        flow.add(text)
+        flow.add(text, plain)
+
+
+def joined(parts: list[str]) -> str:
+    """Halves of characters, which stand one after another, are one."""
+    return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _whole(parts: list[str]) -> str:
-    """Halves of characters, which stand one after another, are one; the white space of lines is as in Markdown."""
-    text = "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return "\n".join(line for raw in text.split("\n") if (line := " ".join(raw.split())))
+    """The white space of lines is as in Markdown."""
+    return "\n".join(line for raw in joined(parts).split("\n") if (line := " ".join(raw.split())))
 
 
 def _table(rows: list[list[str]]) -> str:
     """One of a single column lays out its page only."""
     if max(map(len, rows), default=0) < 2:
         return "\n\n".join(cell for row in rows for cell in row if cell)
-    return grid(rows)
+    return grid([unescaped(cell) for cell in row] for row in rows)

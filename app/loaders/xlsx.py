@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from io import BytesIO
 from threading import Lock
@@ -70,8 +70,9 @@ def _parsed(source: SourceFile, told: list[warnings.WarningMessage]) -> Parsed:
     try:
         sheets = PagedText(source, "sheet")
         filled, cells = False, _Cells(source)
-        for number, sheet in enumerate(book.worksheets, start=1):
-            items = list(source.bounded(rows_as_items(_rows(sheet, cells, told))))
+        for number, sheet in enumerate(book._sheets, start=1):
+            rows = () if isinstance(sheet, _ChartSheet) else _rows(sheet, cells, told)
+            items = list(source.bounded(rows_as_items(rows)))
             filled = filled or bool(items)
             sheets.add(number, "\n\n".join([f"# {_unescaped(sheet.title)}", *items]) if items else "")
         if not filled:
@@ -83,7 +84,18 @@ def _parsed(source: SourceFile, told: list[warnings.WarningMessage]) -> Parsed:
         book.close()
 
 
+@dataclass
+class _ChartSheet:
+    """A tab that has no cells. Names may be defined for it as for any other."""
+
+    defined_names: dict[str, Any] = field(default_factory=dict)
+
+
 class _Reader(ExcelReader):  # type: ignore[misc]  # openpyxl has no types
+    def read_chartsheet(self, sheet: Any, rel: Any) -> None:
+        """Its place alone: openpyxl fails at one whose chart it does not find."""
+        self.wb._sheets.append(_ChartSheet())
+
     def read_strings(self) -> None:
         """As they stand: openpyxl undoes one of their escapes, behind which others could not be told from text."""
         if (part := self.package.find(SHARED_STRINGS)) is None:
@@ -172,15 +184,15 @@ class _Cells:
 def _rows(sheet: Any, cells: _Cells, told: list[warnings.WarningMessage]) -> Iterator[list[str]]:
     """The cells of each row. `told` has the warnings of it, or of one further down behind rows that are not there."""
     sheet.reset_dimensions()  # some programs write wrong ones
-    waiting: list[_NoDate] = []
+    waiting: dict[int, list[_NoDate]] = {}  # by their row, which may be far below many blank ones
     for place, values in enumerate(sheet.iter_rows(values_only=True), start=1):
         row = cells.counted(values)
-        waiting += _no_dates(told)
+        for one in _no_dates(told):
+            waiting.setdefault(one.row, []).append(one)
         told.clear()
-        for one in waiting:
-            if one.row == place and one.at < len(row):
+        for one in waiting.pop(place, ()):
+            if one.at < len(row):
                 row[one.at] = one.number
-        waiting = [one for one in waiting if one.row > place]
         yield row
 
 

@@ -15,6 +15,7 @@ import pytest
 from app.errors import LoadError
 from app.loaders import load
 from app.loaders.base import ParseLimits
+from app.loaders.blocks import DEEPEST
 from app.loaders.soundness import AT_ONCE
 from tests.app.loaders.files import WORD, parts_of, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
 
@@ -145,6 +146,12 @@ def test_a_slide_is_read_once_however_often_it_is_named(tmp_path: Path) -> None:
     again = "".join(f'<p:sldId id="{number}" r:id="rId7"/>' for number in range(300, 1300))
     replaced(path, "ppt/presentation.xml", ("</p:sldIdLst>", again + "</p:sldIdLst>"))
     assert len(load(path, SMALL).pages) == 1
+
+
+def test_points_that_claim_a_depth(tmp_path: Path) -> None:
+    path = write_pptx(tmp_path / "a.pptx", [("Title", ["a", "b", "c"])])
+    replaced(path, "ppt/slides/slide1.xml", ("<a:p><a:r><a:t>b", '<a:p><a:pPr lvl="200000"/><a:r><a:t>b'))
+    assert load(path, SMALL).text == f"# Title\n\n- a\n{'  ' * DEEPEST}- b\n- c"
 
 
 def test_strings_that_many_cells_share(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from email.message import EmailMessage
 from email.policy import SMTP
 from pathlib import Path
@@ -115,6 +116,33 @@ def test_headers_that_are_written_as_they_are() -> None:
     assert read("Subject: größer\n\nx".encode()).title == "größer"
     assert read(b"Subject: gr\xf6\xdfer\n\nx").title == "gr\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}er"
     assert read(b"\xef\xbb\xbfSubject: =?utf-8?q?gr=C3=B6=C3=9Fer?=\n\nx").title == "größer"
+
+
+def encoded(text: bytes, charset: str) -> str:
+    return f"=?{charset}?B?{b64encode(text).decode()}?="
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (f"{encoded('漢字'.encode()[:4], 'utf-8')} {encoded('漢字'.encode()[4:], 'utf-8')}", "漢字"),
+        (
+            f"{encoded('漢字'.encode('cp932')[:3], 'shift_jis')} {encoded('字'.encode('cp932')[1:], 'Shift_JIS')}",
+            "漢字",
+        ),
+        (f"{encoded('漢'.encode(), 'utf-8')}\n {encoded('字'.encode('cp932'), 'shift_jis')}", "漢字"),
+        (f"{encoded('Ann’s'.encode('cp1252'), 'iso-8859-1')} B =?utf-8?q?=C3=A9_C?=", "Ann’s B é C"),
+        (encoded("漢".encode("gb18030"), "gb2312"), "漢"),
+    ],
+)
+def test_encoded_words_are_read_as_one(words: str, text: str) -> None:
+    parsed = read(f"Subject: {words}\nFrom: {words} <a@b.example>\n\nx".encode())
+    assert (parsed.title, parsed.text) == (text, f"# {text}\n\nFrom: {text} <a@b.example>\n\nx")
+
+
+@pytest.mark.parametrize("odd", ["=?none?B?eA==?= =?utf-8?B?eA==?=", "=?utf-8?B?e?=", "=?utf-8?B?/w==?=", "=?a?q??="])
+def test_encoded_words_that_cannot_be_read_cost_themselves(odd: str) -> None:
+    assert "Words." in read(f"Subject: Oil {odd}\nFrom: {odd} <a@b.example>\n\nWords.".encode()).text
 
 
 def test_enclosed_mails_are_read_within_a_depth(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from app.loaders import parse
+from app.loaders import load, parse
 from app.loaders.base import LONGEST_TITLE
 from app.loaders.html import markdown_of
 from app.loaders.markup import RAW_TEXT, MarkdownWriter
+from tests.app.loaders.files import write_epub, write_notebook
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,11 @@ from app.loaders.markup import RAW_TEXT, MarkdownWriter
         ("<math alttext='x'></math> be and <i>x</i><span aria-hidden='true'>kept?</span>", "x be and xkept?"),
         ("<math alttext=x></math><p>x<b aria-hidden=true>c</b>", "x\n\nxc"),
         ("a<sup>b<math alttext=x></math></sup>y<i aria-hidden=true>c</i>", "abxyc"),
+        ("<ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字<rp>(<rt>じ<rp>)</ruby>を<rt>読</rt>む", "漢字を読む"),
+        ("<ruby><rb>漢<rt>かん<rb>字<rt>じ<rt>ji</rt>典</ruby>は<p><ruby>本<rt>ほん</p>x", "漢字典は\n\n本\n\nx"),
+        ("<ruby>東<rtc>to <rt>とう</rt> east</rtc>京<rt>kyo<rtc>east<rb>都<rt>と</ruby>x", "東京都x"),
+        ("<ruby>東<rt><ruby>とう<rt>to</rt></ruby>う</rt></ruby>x<ruby><ruby>京<rt>a</rt></ruby><rt>b</ruby>", "東x京"),
+        ("<ruby>東<rt>とう<p>kept<ul><li>a</ul></ruby><pre><ruby>京<rt>b", "東\n\nkept\n\n- a\n\n```\n京\n```"),
         ("<ol start=3><li>a<li value=7>b<li value=x>c</ol><ol start=-1><li>d", "3. a\n7. b\n8. c\n1. d"),
         ("<ul start=3><li value=4>a</ul><ol start=0><li>b</ol>", "- a\n0. b"),
         ("Smoker: <input type=Checkbox checked=''> yes <input type=checkbox> no <input>", "Smoker: [x] yes [ ] no"),
@@ -115,6 +121,16 @@ def test_cells_that_claim_too_much(page: str) -> None:
     assert len(markdown_of(page)[0]) < 20_000 + 20 * len(page)
 
 
+def test_readings_of_characters_are_left_out_wherever_pages_stand(tmp_path: Path) -> None:
+    page = "<p><ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字</ruby>を読む</p>"
+    result = {"output_type": "display_data", "data": {"text/html": page}}
+    printed = {"cell_type": "code", "source": "", "outputs": [result]}
+    assert load(write_epub(tmp_path / "a.epub", {"a.xhtml": page})).text == "漢字を読む"
+    assert load(write_notebook(tmp_path / "a.ipynb", [printed])).text == "Output:\n\n```\n漢字を読む\n```"
+    mail = b"Subject: S\nContent-Type: text/html; charset=utf-8\n\n" + page.encode()
+    assert parse(Path("a.eml"), mail).text == "# S\n\n漢字を読む"
+
+
 def test_the_title_is_the_pages() -> None:
     page = b"<html><head><meta charset='iso-8859-1'><title> Caf\xe9\n today </title></head><body><h1>H</h1>\x80</body>"
     found = parse(Path("a.html"), page)
@@ -148,7 +164,7 @@ def test_a_wrong_declaration_is_not_believed(declared: str) -> None:
     assert parse(Path("a.html"), page).text == "größe \\u0041 +AEE-"
 
 
-@pytest.mark.parametrize("tag", ["div", "ul><li", "blockquote", "table><tr><td", "b", "pre"])
+@pytest.mark.parametrize("tag", ["div", "ul><li", "blockquote", "table><tr><td", "b", "pre", "ruby"])
 def test_depth_costs_neither_the_stack_nor_the_memory(tag: str) -> None:
     depth = 20_000
     text, _ = markdown_of(f"<{tag}>x" * depth + "deep")
@@ -173,7 +189,7 @@ def test_raw_text_stays_raw_however_deep(tag: str) -> None:
 
 TAGS = """
     <p> </p> <ul> <li> </li> </ul> <table> <tr> <td> </td> </tr> </table> <pre> <pre> </pre> </pre> <div> </div>
-    <h2> </h2> <blockquote> </blockquote> <br> w w w <b> </b>
+    <h2> </h2> <blockquote> </blockquote> <br> w w w <b> </b> <ruby> </ruby>
 """
 
 

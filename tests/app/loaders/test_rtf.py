@@ -79,6 +79,9 @@ def test_lists() -> None:
         r"\pard{\pntext 2.\tab}two\par",
     )
     assert read(r"\pard ".join(items) + r"\pard End.").text == "- one\n  - in\n2. two\n\nEnd."
+    assert read(r"{\listtext 1.2.10.}one\line more\par").text == "1.2.10. one\n        more"
+    endless = r"{\listtext " + "1." * 2_000 + "}" + r"a\line " * 2_000
+    assert len(read(endless).text) < 2 * len(endless), "each line is indented by the mark"
 
 
 def test_tables_end_with_their_rows() -> None:
@@ -138,6 +141,14 @@ def test_the_charset_of_the_west_is_one_beside_others_only(fonts: bytes, text: s
     assert read(rb"{\fonttbl" + fonts + rb"}\f0 caf\'e9 {\f1\'e9}", r"\ansi\ansicpg1251").text == text
 
 
+def test_names_have_whole_characters() -> None:
+    said = (
+        r"{\info{\title A \u-10179?\u-8704?{\b\u55357?}\u56833? B}}x{\*\atnauthor \u-10179?\u-8704?}{\*\annotation y}"
+    )
+    parsed = read(said)
+    assert (parsed.title, parsed.text) == ("A \U0001f600\U0001f601 B", "x\n\nComment by \U0001f600: y")
+
+
 def test_a_long_author_is_cut() -> None:
     comments = r"{\*\atnauthor " + "A" * 100_000 + "}" + r"{\*\annotation x}" * 300
     assert len(read(comments).text) < 100_000
@@ -187,6 +198,7 @@ HOSTILE = {
     "notes": "{\\footnote x}" * 100_000,
     "notes in notes": "{\\footnote " * 900 + "x" + "}" * 900,
     "comments": "{\\*\\annotation x}" * 100_000,
+    "boxes in boxes": "{" + "\\shptxt" * 100_000 + " " + "word " * 1_000_000 + "}",
     "unicode": "\\u233?" * 300_000,
     "fonts": "{\\fonttbl" + "{\\f1\\fcharset204 x;}" * 100_000 + "}x",
     "marks": "{\\listtext 1.}" * 200_000 + "x",

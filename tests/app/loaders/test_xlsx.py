@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime
 from pathlib import Path
 
 import pytest
 
 from app.errors import LoadError
-from app.loaders import load, parse
+from app.loaders import load, parse, xlsx
 from app.loaders.base import ParseLimits
 from tests.app.loaders.files import parts_of, write_xlsx, write_zip
 
@@ -28,6 +29,43 @@ def test_xlsx_rows_tell_their_columns(tmp_path: Path) -> None:
         "# Times\n\nat: 1884-03-01 06:30:00\non: TRUE",
     ]
     parsed.check_integrity()
+
+
+def write_charted(path: Path, is_drawn: bool) -> Path:
+    """Sheets A, B, which is hidden, and C, and a tab of a chart behind each."""
+    from openpyxl import Workbook
+    from openpyxl.chart import BarChart
+
+    book = Workbook()
+    for title, state in (("A", "visible"), ("B", "hidden"), ("C", "visible")):
+        book.create_sheet(title).append([title])
+        book[title].sheet_state = state
+        tab = book.create_chartsheet(f"{title} drawn")
+        if is_drawn:
+            tab.add_chart(BarChart())
+    book.remove(book["Sheet"])
+    book.save(path)
+    return path
+
+
+def test_xlsx_a_sheet_has_the_number_of_its_tab(tmp_path: Path) -> None:
+    parsed = load(write_charted(tmp_path / "c.xlsx", is_drawn=True))
+    parsed.check_integrity()
+    places = [parsed.locate(parsed.text.index(f"# {title}"), len(parsed.text))[0] for title in "ABC"]
+    assert [(place.page, place.label) for place in places] == [(1, "sheet"), (3, "sheet"), (5, "sheet")]
+
+
+def test_xlsx_an_odd_tab_of_a_chart_costs_nothing(tmp_path: Path) -> None:
+    """One that holds none, and one that a name is defined for."""
+    path, part = write_charted(tmp_path / "c.xlsx", is_drawn=False), "xl/workbook.xml"
+    assert load(path).text.startswith("# A\n\nA")
+    whole = parts_of(write_charted(path, is_drawn=True))[part]
+    assert isinstance(whole, bytes)
+    names = b'<definedNames><definedName name="x" localSheetId="1">A!$A$1</definedName></definedNames>'
+    named = re.sub(rb"<definedNames ?/>", names, whole)
+    assert names in named
+    write_zip(path, parts_of(path) | {part: named})
+    assert load(path).text.startswith("# A\n\nA")
 
 
 def test_xlsx_errors_of_formulas_stay_and_warnings_are_quiet(tmp_path: Path) -> None:
@@ -106,6 +144,28 @@ def test_xlsx_a_number_that_is_no_date_stays_one_behind_rows_that_are_not_there(
     sheet["B2"].number_format = sheet["B5"].number_format = "yyyy-mm-dd"
     book.save(tmp_path / "g.xlsx")
     assert load(tmp_path / "g.xlsx").text.split("\n\n")[1:] == ["name: Ann\nday: 20240131", "name: Bob\nday: 20240201"]
+
+
+def test_xlsx_blank_rows_before_numbers_that_are_no_dates_look_at_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from openpyxl import Workbook
+
+    looks: list[str] = []
+
+    class Watched(xlsx._NoDate):
+        def __getattribute__(self, name: str) -> object:
+            looks.append(name)
+            return super().__getattribute__(name)
+
+    book, cells = Workbook(), 40
+    for at in range(1, cells + 1):
+        cell = book.worksheets[0].cell(500, at, 20240100 + at)
+        cell.number_format = "yyyy-mm-dd"
+    book.save(tmp_path / "w.xlsx")
+    monkeypatch.setattr(xlsx, "_NoDate", Watched)
+    assert load(tmp_path / "w.xlsx").text == "# Sheet\n\n" + " ".join(str(20240101 + at) for at in range(cells))
+    assert cells <= len(looks) <= 10 * cells
 
 
 def test_xlsx_what_looks_like_an_escape_stays_text_where_texts_are_shared(tmp_path: Path) -> None:
