@@ -38,7 +38,9 @@ class Scorer(Protocol):
 @dataclass(frozen=True)
 class SearchOptions:
     mode: str = HYBRID
-    depth: int = 50  # hits of each index that are fused; at least twice as many as are asked for are taken
+    depth: int = (
+        50  # hits of each index that are fused; at least twice as many as are asked for, and all that are reranked
+    )
     fusion: str = LINEAR  # of what a hybrid joins: scores, or ranks
     vector_share: float = 0.5  # of the vectors' score or ranking in a hybrid; the rest is the words'
     sentence_share: float = 0.5  # of the nearest sentence in the vectors' score; the rest is the whole chunk's
@@ -153,6 +155,8 @@ class Searcher:
         self, question: str, k: int, chosen: IntArray | None, options: SearchOptions, vector: Vectors | None
     ) -> list[Hit]:
         depth = max(options.depth, 2 * k)
+        if self.reranker is not None:
+            depth = max(depth, min(options.rerank_depth, self.vectors.live))
         if options.mode == KEYWORD:
             ids, scores = self.keywords.search(question, depth, chosen)
             found = {KEYWORD: _by_id(ids, scores)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,11 @@ from retriever.vectors.base import MISSING, Flat, Found, Structure, among, found
 MOST_HITS = 2048  # that FAISS gives on a GPU
 COPIED = ("flat", "ivf")  # FAISS has no HNSW on a GPU
 Copier = Callable[[Any], Any]  # from an index in memory to one on the GPU
+TEMPORARY_BYTES = 64 << 20  # of the GPU's memory, for searches; FAISS's own default is gigabytes
+_GPU = threading.RLock()  # FAISS lets one thread at a time use what all copies share, also to let one go
 SHRUNK = 2  # a structure for many is kept until so many times fewer remain, so that it does not change to and fro
 _CLOSE = 0.01  # of two vectors that differ by half precision alone, in any coordinate
+log = logging.getLogger(__name__)
 
 
 class VectorIndex(DerivedIndex):
@@ -72,7 +78,10 @@ class VectorIndex(DerivedIndex):
             if not self.live:
                 return _nothing(len(queries), k)
             if self._gpu is not None and self._gpu.serves(self._structure, k, chosen):
-                return self._gpu.search(self._structure, queries, k)
+                try:
+                    return self._gpu.search(self._structure, queries, k)
+                except RuntimeError as error:
+                    self._leave_gpu(error)
             return self._structure.search(queries, k, chosen)
 
     def vectors(self, ids: IntArray) -> Vectors:
@@ -105,7 +114,10 @@ class VectorIndex(DerivedIndex):
             new = np.ascontiguousarray(vectors[fresh], dtype=np.float32)
             self._structure.add(ids[fresh], new)
             if self._gpu is not None:
-                self._gpu.add(ids[fresh], new)
+                try:
+                    self._gpu.add(ids[fresh], new)
+                except RuntimeError as error:
+                    self._leave_gpu(error)
         return 0
 
     def _remove(self, ids: IntArray) -> None:
@@ -165,6 +177,11 @@ class VectorIndex(DerivedIndex):
         if self._gpu is not None:
             self._gpu.forget()
 
+    def _leave_gpu(self, error: RuntimeError) -> None:
+        """It fails mostly for want of memory, which others have taken for long."""
+        log.warning("a vector index is searched without the GPU from now on: %s", str(error).partition("\n")[0])
+        self._gpu = None
+
     def _details(self) -> Mapping[str, Any]:
         return {"structure": self._structure.name}
 
@@ -178,32 +195,46 @@ def gpu_copier() -> Copier | None:
     faiss = load_faiss()
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         return None
-    resources = faiss.StandardGpuResources()
-    return lambda index: faiss.index_cpu_to_gpu(resources, 0, index)
+    return lambda index: faiss.index_cpu_to_gpu(_gpu_resources(), 0, index)
+
+
+@lru_cache(maxsize=1)
+def _gpu_resources() -> Any:
+    """Of the whole process; asked for with `_GPU` alone."""
+    resources = load_faiss().StandardGpuResources()
+    resources.setTempMemory(TEMPORARY_BYTES)
+    return resources
 
 
 class GpuCopy:
     """Of a structure, for searches among all of its vectors. The structure stays the truth: it is what is saved, and
     what answers a search that is limited to some ids, which FAISS cannot do on a GPU.
 
-    Made when it is first searched; additions reach it, and after a removal it is made again.
+    Made when it is first searched; additions reach it, and after a removal it is made again. Where the GPU fails, FAISS
+    raises RuntimeError.
     """
 
     def __init__(self, copier: Copier) -> None:
         self._copier = copier
         self._copy: Any = None
 
+    def __del__(self) -> None:
+        self.forget()
+
     def serves(self, structure: Structure, k: int, allowed: IntArray | None) -> bool:
         return allowed is None and k <= MOST_HITS and structure.name in COPIED
 
     def search(self, structure: Structure, queries: Vectors, k: int) -> Found:
-        if self._copy is None:
-            self._copy = self._copier(structure.index)
-        return found(*self._copy.search(queries, k, **structure.search_parameters()))
+        with _GPU:
+            if self._copy is None:
+                self._copy = self._copier(structure.index)
+            return found(*self._copy.search(queries, k, **structure.search_parameters()))
 
     def add(self, ids: IntArray, vectors: Vectors) -> None:
-        if self._copy is not None:
-            self._copy.add_with_ids(vectors, ids)
+        with _GPU:
+            if self._copy is not None:
+                self._copy.add_with_ids(vectors, ids)
 
     def forget(self) -> None:
-        self._copy = None
+        with _GPU:
+            self._copy = None

@@ -6,36 +6,50 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from retriever.languages import SMALL_WORDS, language_of, parts, stems
 
-# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana and Han.
+# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham, Balinese, Javanese,
+# Tai Viet, kana and Han.
 _RUN = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf"
+    "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-# Vowel signs and the like, which stand amid words and are no letters to Python: of Indic scripts and of those of _RUN.
-_SIGNS = (
-    "\u0900-\u0963\u0981-\u09e3\u0a01-\u0a75\u0a81-\u0ae3\u0afa-\u0b63\u0b82-\u0bd7\u0c00-\u0c63\u0c81-\u0c83"
-    "\u0cbc-\u0d4d\u0d57-\u0d63\u0d81-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ecd\u102b-\u103e\u1056-\u109d\u17b4-\u17d3"
-)
-_WORD = re.compile(f"(?:[^\\W_]|[{_SIGNS}])+")
+
+
+def _marks(first: int, stop: int) -> str:
+    """Vowel signs and the like, which stand amid words and are no letters to Python: as ranges of a pattern."""
+    found = groupby(map(chr, range(first, stop)), lambda sign: unicodedata.category(sign)[0] == "M")
+    runs = (list(signs) for are_marks, signs in found if are_marks)
+    return "".join(f"{run[0]}-{run[-1]}" for run in runs)
+
+
+_SIGNS = _marks(0x300, 0x10000)
+# Beyond, ranges are compared one by one: only with what may be in them. No text has underscores by then.
+_WORD = re.compile(f"(?:[\\w{_SIGNS}]+|(?=[\U00010000-\U0001efff])[{_marks(0x10000, 0x1F000)}])+")
 _ASCII_WORD = re.compile("[a-z0-9]+")
 _PIECE = re.compile(f"[{_RUN}]+|[^{_RUN}]+")
 _IN_RUN = re.compile(f"[{_RUN}]")
-# Characters without width, and with a soft hyphen the end of the line that it stands at.
-_UNSEEN = re.compile(r"\u00ad(?:\r?\n[ \t]*+)?|[\u200c\u200d\u2060\ufeff]")
+# Characters without width, such as those that choose a form of the one before them, and with a soft hyphen the end of
+# the line that it stands at.
+_UNSEEN = re.compile(
+    r"\u00ad(?:\r?\n[ \t]*+)?|[\u180b-\u180d\u180f\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
+)
 _BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u2010]\r?\n[ \t]*+([^\W\d_]++)")
 # What may be a run of combining marks, longer than any that a text needs; two halfwidth signs of kana are letters to
 # Python, and marks once they are decomposed.
 MOST_MARKS = 30
 _MARKS = re.compile(f"(?:[^\\w\x00-\x7f]|[\uff9e\uff9f]){{{MOST_MARKS + 1},}}")
 _JOINER = "\u034f"  # no mark, unseen: marks before and behind it are not brought into one order
-# Also the points of Hebrew and Arabic, which most texts leave out, and the tatweel, which lengthens a word; vowel signs
-# of other scripts stay, and so does the breve of the Cyrillic short i, a letter of its own.
+# Also the points of Hebrew, Arabic and Syriac, which most texts leave out, and the tatweel, which lengthens a word;
+# vowel signs of other scripts stay, and so does the breve of the Cyrillic short i, a letter of its own.
 _ACCENTS = re.compile(
-    "(?<![\u0418\u0438])\u0306|[\u0300-\u0305\u0307-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
-    "\u0640\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
+    "(?<![\u0418\u0438])\u0306|[\u0300-\u0305\u0307-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u0640\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0730-\u074a"
+    "\u0897-\u089f\u08ca-\u08e1\u08e3-\u08ff\u135d-\u135f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufb1e\ufe20-\ufe2f"
+    "\U00010efa-\U00010eff]+"
 )
 # Letters that people write in one way or another, and no normal form makes one: with a stroke, a ligature or without a
 # dot, the alefs, yehs, kafs and hehs of Arabic and Persian; and the digits of all scripts, told by their zeros.
@@ -90,6 +104,7 @@ def words(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     folded = normal_form("NFC", _ACCENTS.sub("", normal_form("NFKD", _UNSEEN.sub("", text)))).casefold()
+    folded = folded.replace("_", " ")
     if not _ODD.search(folded):
         return _WORD.findall(folded)
     found = _WORD.findall(folded.translate(_SPELLINGS))

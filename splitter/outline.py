@@ -1,14 +1,10 @@
-"""What the marks of a document say of it: its headings, the regions that should stay whole, and whose turn it is in a
-conversation (a transcript with a label before each turn, or a list of messages as programs write them).
-"""
+"""What the marks of a document say of it: its headings, and the regions that should stay whole."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 from splitter.documents import front_matter_end
@@ -43,21 +39,6 @@ EXAMPLE = re.compile(
 PARAGRAPH_END = re.compile(r"\n[^\S\n]*+\n")
 WORD = re.compile(r"\S")
 TITLE = 200  # characters that are kept of a heading
-# Who asks opens an exchange; who answers stays with the question where there is room.
-ASK = "user|human|customer|client|patient|student|interviewer|question|q"
-ANSWER = "assistant|ai|bot|chatbot|gpt|model|agent|support|system|expert|doctor|teacher|interviewee|answer|a"
-TIME = r"(?:\[[^\[\]\n]{1,40}+\][ \t]*+)?"  # with parts of a second and a time zone it has 32 characters
-LABEL = re.compile(
-    rf"^[ \t]*+{TIME}(?:[*_]{{2}}|<\|?|\#{{1,4}}[ ])?"
-    rf"(?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))(?:[ \t]\d{{1,3}})?(?:[*_]{{0,2}}:[*_]{{0,2}}(?=\s)|\|?>)",
-    re.IGNORECASE | re.MULTILINE,
-)
-# Any short name, where the document is known to be a conversation.
-NAME = re.compile(rf"^[ \t]*+{TIME}(?P<name>[^\W\d_][\w .'’-]{{0,30}}+):(?=\s)", re.MULTILINE)
-# {"role": "user", "content": "…"} in JSON or as Python prints it, in either order.
-MESSAGE = re.compile(r"""\[?\s{0,4}\{\s{0,4}["'](?:role|content)["']\s{0,4}:""")
-ROLE = re.compile(rf"""["']role["']\s{{0,4}}:\s{{0,4}}["'](?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))["']""", re.IGNORECASE)
-SNIFFED = 4  # turns that make a conversation of a document that nobody said was one
 
 
 @dataclass(frozen=True)
@@ -70,10 +51,16 @@ class Region:
     border: Border = Border.PARAGRAPH  # what stands before it
     level: int = 0  # of a heading, from 1
     title: str = ""  # of a heading
+    whole: tuple[Region, ...] = ()  # within a turn: what stays whole where it is cut
 
 
 def markdown_regions(text: str) -> Iterator[Region]:
     """Front matter, headings of Markdown and of wikis, fenced code, tables; the rest is prose, with its examples."""
+    return with_prose(text, markdown_marks(text), 0, len(text))
+
+
+def markdown_marks(text: str) -> Iterator[Region]:
+    """The same without prose."""
     done = front_matter_end(text)
     if done:
         yield Region(0, done, "whole")
@@ -88,10 +75,17 @@ def markdown_regions(text: str) -> Iterator[Region]:
         else:
             title, level = _heading(found)
             region = Region(start, end, "heading", Border.SECTION, level, _clean(title))
-        yield from _prose(text, done, start)
         yield region
         done = max(region.end, done + 1)
-    yield from _prose(text, done, len(text))
+
+
+def with_prose(text: str, marks: Iterable[Region], start: int, end: int) -> Iterator[Region]:
+    """The marks of text[start:end], with the prose between them."""
+    for mark in marks:
+        yield from _prose(text, start, mark.start)
+        yield mark
+        start = mark.end
+    yield from _prose(text, start, end)
 
 
 def html_regions(text: str) -> Iterator[Region]:
@@ -175,51 +169,3 @@ def _prose(text: str, start: int, end: int) -> Iterator[Region]:
         done = stop
     if done < end:
         yield Region(done, end, "prose")
-
-
-def turn_regions(text: str, sure: bool) -> list[Region]:
-    """Its turns, with what stands before the first; nothing where it is no conversation.
-
-    `sure`: somebody said that it is one, so that labels may be any names.
-    """
-    regions = _messages(text)
-    if len(regions) < 2:
-        regions = _labelled(text, sure)
-        if len(regions) < (2 if sure else SNIFFED):
-            return []
-    before = [Region(0, regions[0].start, "prose")] if regions[0].start else []
-    return before + regions
-
-
-def _messages(text: str) -> list[Region]:
-    """Nothing where hardly any message says whose it is; one that was cut off in the middle does not."""
-    regions, silent = [], 0
-    for found, end in _with_ends(list(MESSAGE.finditer(text)), len(text)):
-        role = ROLE.search(text, found.start(), end)
-        silent += role is None
-        border = Border.SECTION if "[" in found[0] else _border(role)
-        regions.append(Region(found.start(), end, "turn", border))
-    return regions if 2 * silent < len(regions) else []
-
-
-def _labelled(text: str, sure: bool) -> list[Region]:
-    found = list(LABEL.finditer(text))
-    if any(match["ask"] for match in found) and any(match["answer"] for match in found):
-        return [Region(match.start(), end, "turn", _border(match)) for match, end in _with_ends(found, len(text))]
-    if not sure:
-        return []
-    names = list(NAME.finditer(text))
-    spoken = Counter(match["name"] for match in names)
-    # A name that speaks once may be a line with a colon in it.
-    names = [match for match in names if spoken[match["name"]] > 1]
-    return [Region(match.start(), end, "turn") for match, end in _with_ends(names, len(text))]
-
-
-def _border(match: re.Match[str] | None) -> Border:
-    return Border.PARAGRAPH if match and match["ask"] else Border.SENTENCE
-
-
-def _with_ends(found: list[re.Match[str]], end: int) -> Iterator[tuple[re.Match[str], int]]:
-    yield from ((match, after.start()) for match, after in pairwise(found))
-    if found:
-        yield found[-1], end

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from math import ceil
+from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,14 @@ SENTENCE = rf"""[.!?…]["')\]”’]{{0,3}}\s+|[。！？]|{SENTENCE_END}\s*+""
 BORDERS = tuple(map(re.compile, (r"\n\s*\n\s*", r"\n\s*", SENTENCE, r"\s+")))
 WORD = re.compile(r"\S")
 WORD_START = re.compile(r"(?<!\S)\S")
+JOINER = "\u200d"
+# No marks to Unicode, and within a character too: joiners, tones of skin, the tags of a flag, vowels and ends of
+# syllables in Hangul that is written in parts, a vowel of Thai and of Lao, halfwidth signs of kana.
+GOES_ON = re.compile(
+    "[\u200c\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\u1160-\u11ff\ud7b0-\ud7fb\u0e33\u0eb3\uff9e\uff9f]"
+)
+HALF_OF_A_FLAG = range(0x1F1E6, 0x1F200)
+LONGEST_CHARACTER = 16  # of Unicode's; what is longer is cut
 TRIES = 32  # cuts that are tried to bring two neighbours within both limits
 
 
@@ -131,6 +140,26 @@ def border(text: str, low: int, high: int) -> int:
     return high
 
 
+def at_a_character(text: str, start: int, cut: int) -> int:
+    """The cut, or where the character that it falls into begins behind `start`: letters have marks, pictures parts."""
+    place = cut
+    while cut - place < LONGEST_CHARACTER and _is_within(text, start, place):
+        place -= 1
+    return place if place > start and not _is_within(text, start, place) else cut
+
+
+def _is_within(text: str, start: int, place: int) -> bool:
+    """Whether a character that is seen as one goes on there."""
+    if not start < place < len(text) or text[place - 1].isspace():
+        return False
+    if text[place - 1] == JOINER or category(text[place])[0] == "M" or GOES_ON.match(text, place):
+        return True
+    first = place
+    while first > start and ord(text[place]) in HALF_OF_A_FLAG and ord(text[first - 1]) in HALF_OF_A_FLAG:
+        first -= 1
+    return (place - first) % 2 == 1
+
+
 def _cut(ruler: Ruler, span: Offsets, most: int) -> Iterator[tuple[Offsets, int]]:
     """Even parts of at most `most` tokens, at borders, with their counts."""
     start, end = span
@@ -142,7 +171,8 @@ def _cut(ruler: Ruler, span: Offsets, most: int) -> Iterator[tuple[Offsets, int]
             return
         share = ceil(tokens / max(2, ceil(tokens / most)))
         stop = border(ruler.text, ruler.after(start, ceil(share * 3 / 4)), min(ruler.after(start, share), end))
-        piece, count = _within(ruler, start, min(max(stop, start + 1), end), most)
+        stop = at_a_character(ruler.text, start, min(max(stop, start + 1), end))
+        piece, count = _within(ruler, start, stop, most)
         if piece[0] < piece[1]:
             yield piece, count
         found = WORD.search(ruler.text, max(piece[1], start + 1), end)
@@ -154,7 +184,8 @@ def _within(ruler: Ruler, start: int, stop: int, most: int) -> tuple[Offsets, in
     count = ruler.count(*piece)
     while count > most and piece[1] - piece[0] > 1:
         middle = piece[0] + (piece[1] - piece[0]) // 2
-        piece = trim(ruler.text, piece[0], border(ruler.text, middle, middle + (piece[1] - middle) // 2))
+        stop = border(ruler.text, middle, middle + (piece[1] - middle) // 2)
+        piece = trim(ruler.text, piece[0], at_a_character(ruler.text, piece[0], stop))
         count = ruler.count(*piece)
     return piece, count
 
@@ -179,7 +210,8 @@ def _halves(ruler: Ruler, union: Offsets, least: int, most: int) -> list[tuple[O
     middle = tokens // 2
     best = border(ruler.text, ruler.after(start, (tokens - least) // 2), ruler.after(start, ceil((tokens + least) / 2)))
     steps = (middle + side * step for step in range(TRIES // 2) for side in (1, -1))
-    for cut in (best, *(ruler.after(start, step) for step in steps if 0 < step < tokens)):
+    cuts = (best, *(ruler.after(start, step) for step in steps if 0 < step < tokens))
+    for cut in dict.fromkeys((*(at_a_character(ruler.text, start, cut) for cut in cuts), *cuts)):
         if start < cut < end:
             halves = [(half, ruler.count(*half)) for half in (trim(ruler.text, start, cut), trim(ruler.text, cut, end))]
             if all(least <= count <= most for _, count in halves):

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens
 from splitter.documents import check_kind
-from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions, turn_regions
+from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions
 from splitter.ruler import Ruler, fit, overlapped
 from splitter.semantic import Aim, spans_of_runs
+from splitter.turns import chat_regions, text_regions
 from splitter.units import Border, Marked, check_granularity, coarser, prose_units
 
 # A line break in a string that a program wrote.
 ESCAPED = re.compile(r"(?:\\r|\\n)+")
 MESSAGE_END = re.compile(r"""[\s"',]*["']role["']\s*+:""")
 LINE = re.compile(r"\S[^\n]*+")
+WORD = re.compile(r"\S")
 
 
 class StructureSplitter(Splitter):
@@ -52,7 +54,7 @@ def outline(text: str, kind: str) -> list[Region]:
         regions = list(html_regions(text))
         # A loader may have turned the tags into marks of Markdown.
         return regions if any(region.form != "prose" for region in regions) else list(markdown_regions(text))
-    return turn_regions(text, sure=kind == "chat") or list(markdown_regions(text))
+    return (kind == "chat" and chat_regions(text)) or text_regions(text)
 
 
 def marked_units(ruler: Ruler, regions: Iterable[Region], most: int) -> Iterator[Marked]:
@@ -86,11 +88,19 @@ def _units(ruler: Ruler, region: Region, most: int) -> Iterator[Marked]:
         for line in LINE.finditer(ruler.text, start, end):
             yield *line.span(), Border.LINE
     else:
+        for whole in region.whole:
+            yield from _broken_turn(ruler.text, start, whole.start)
+            yield from _units(ruler, whole, most)
+            start = whole.end
         yield from _broken_turn(ruler.text, start, end)
 
 
 def _broken_turn(text: str, start: int, end: int) -> Iterator[Marked]:
-    """Sentences of a turn; the first begins nothing new, and what closes a message stays with the last one."""
+    """Sentences of a turn, of which none are blank; the first begins nothing new, and what closes a message stays with
+    the last one.
+    """
+    if not WORD.search(text, start, end):
+        return
     held: Marked | None = None
     opening: int | None = None  # where an escaped line begins that nothing stands before
     before = Border.SENTENCE

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from splitter.base import Offsets
 from splitter.documents import SENTENCE_END, STOPS
-from splitter.ruler import Ruler
+from splitter.ruler import Ruler, at_a_character
 from splitter.spec import SplitterError
 
 DATA = Path("_static", "nltk_cache", "tokenizers", "punkt_tab", "english")
@@ -65,7 +65,7 @@ def _stop(text: str, start: int, end: int) -> int:
     if end - start <= WINDOW:
         return end
     found = GAP.search(text, start + WINDOW, min(end, start + 2 * WINDOW))
-    return found.end() - 1 if found else min(end, start + 2 * WINDOW)
+    return found.end() - 1 if found else at_a_character(text, start, min(end, start + 2 * WINDOW))
 
 
 def _at_other_stops(text: str, first: int, last: int) -> Iterator[Offsets]:

@@ -199,6 +199,18 @@ def test_the_reranker_reads_at_least_what_is_asked_for(source: MemorySource) -> 
     assert len(searcher_of(source, reranker).search("rye", 5, options=SearchOptions(rerank_depth=1))) == 5
 
 
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+def test_the_reranker_reads_as_deep_as_it_should(mode: str) -> None:
+    """Also below what is fused without one, and no deeper than there are chunks."""
+    source, vectors = MemorySource(3), [unit([1.0, number / 150, 0.1]) for number in range(150)]
+    source.add([f"rye {number}" for number in range(150)], np.stack(vectors))
+    for depth, read in ((120, 120), (10**12, 150)):
+        searcher_of(source, reranker := LongestFirst()).search(
+            "rye", 2, options=SearchOptions(mode, rerank_depth=depth)
+        )
+        assert len(reranker.read) == read
+
+
 def test_the_reranker_reads_copies_once_and_its_time_is_told(source: MemorySource) -> None:
     source.add(["rye bread needs sourdough"] * 3, np.stack([unit(BREAD)] * 3))
     reranker, seconds = LongestFirst(), {"rerank": 1.0}

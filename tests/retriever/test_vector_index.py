@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import threading
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import retriever.vectors
-from retriever import RetrieverError
-from retriever.vector_index import VectorIndex
+from retriever import RetrieverError, vector_index
+from retriever.vector_index import TEMPORARY_BYTES, VectorIndex
 from retriever.vectors import STRUCTURES
 from retriever.vectors.base import load_faiss
 from tests.retriever.chunks import DIMENSION, brute_force, found, grow, source_of, unit
@@ -131,3 +136,111 @@ def test_a_graph_is_not_copied_to_the_gpu() -> None:
     index.catch_up(source_of(50))
     index.search(unit(1), 5)
     assert copies.made == 0
+
+
+class Failing(Copies):
+    """A GPU that has no memory left for what `at` says."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__()
+        self.at = at
+
+    def __call__(self, index: Any) -> Any:
+        copy = super().__call__(index)
+        if self.at == "copy":
+            self.fail()
+        return SimpleNamespace(**{name: self.fail if name == self.at else getattr(copy, name) for name in STEPS})
+
+    def fail(self, *given: object, **named: object) -> None:
+        raise RuntimeError("cudaMalloc error out of memory [2]\nOutstanding allocations: …")
+
+
+STEPS = ("search", "add_with_ids")
+
+
+@pytest.mark.parametrize("at", ["copy", *STEPS])
+def test_what_the_gpu_fails_at_is_answered_in_memory(at: str, caplog: pytest.LogCaptureFixture) -> None:
+    source, copies = source_of(50), Failing(at)
+    plain, copied = VectorIndex(DIMENSION, "model"), VectorIndex(DIMENSION, "model", copier=copies)
+    for change in (lambda: None, lambda: grow(source, 10, seed=2), lambda: source.retire([1, 2]), lambda: None):
+        change()
+        for index in (plain, copied):
+            index.catch_up(source)
+            index.check_integrity()
+        for one, other in zip(plain.search(unit(5), 10), copied.search(unit(5), 10), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert copies.made == 1, "it is not tried again"
+    (told,) = caplog.messages
+    assert told == "a vector index is searched without the GPU from now on: cudaMalloc error out of memory [2]"
+
+
+class Shared:
+    """Stands in for FAISS's resources of a GPU."""
+
+    made: ClassVar[list[Shared]] = []
+
+    def __init__(self) -> None:
+        self.made.append(self)
+        self.bytes = 0
+        self.users = self.most = 0
+
+    def setTempMemory(self, size: int) -> None:  # FAISS's name
+        self.bytes = size
+
+
+class SharingCopy:
+    """Counts who is in it beside others that share its resources."""
+
+    def __init__(self, resources: Shared, index: Any) -> None:
+        self._resources = resources
+        self._copy = load_faiss().clone_index(index)
+
+    def search(self, queries: Any, k: int) -> Any:
+        self._resources.users += 1
+        self._resources.most = max(self._resources.most, self._resources.users)
+        answer = self._copy.search(queries, k)
+        self._resources.users -= 1
+        return answer
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Shared]]:
+    faiss = load_faiss()
+    with monkeypatch.context() as patched:
+        patched.setattr(faiss, "StandardGpuResources", Shared, raising=False)
+        patched.setattr(faiss, "get_num_gpus", lambda: 1, raising=False)
+        patched.setattr(
+            faiss, "index_cpu_to_gpu", lambda shared, device, index: SharingCopy(shared, index), raising=False
+        )
+        vector_index._gpu_resources.cache_clear()
+        patched.setattr(Shared, "made", [])
+        yield Shared.made
+    vector_index._gpu_resources.cache_clear()
+
+
+def test_all_indexes_share_little_memory_of_the_gpu_and_use_it_one_by_one(gpu: list[Shared]) -> None:
+    indexes = [VectorIndex(DIMENSION, "model") for _ in range(6)]
+    assert gpu == [], "none is taken before it is wanted"
+    for index in indexes:
+        index.catch_up(source_of(2000))
+    queries = unit(200)
+    with ThreadPoolExecutor(6) as threads:
+        for ids, _ in threads.map(lambda number: indexes[number % 6].search(queries, 50), range(60)):
+            assert ids.shape == (200, 50)
+    (shared,) = gpu
+    assert (shared.bytes, shared.most) == (TEMPORARY_BYTES, 1)
+
+
+def test_a_copy_is_let_go_while_no_thread_uses_the_gpu(gpu: list[Shared]) -> None:
+    indexes = [VectorIndex(DIMENSION, "model")]
+    indexes[0].catch_up(source_of(50))
+    indexes[0].search(unit(1), 5)
+    assert indexes[0]._gpu is not None
+    copy = weakref.ref(indexes[0]._gpu._copy)
+    letting_go = threading.Thread(target=indexes.clear)
+    with vector_index._GPU:
+        letting_go.start()
+        letting_go.join(0.5)
+        assert copy() is not None
+    letting_go.join()
+    assert copy() is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 import pytest
@@ -22,6 +23,13 @@ from retriever.words import STOP_WORDS, asked_words, wholes, words
         ("हिन्दी में।", ["हिन्दी", "में"]),
         ("বাংলা, தமிழ்!", ["বাংলা", "தமிழ்"]),
         ("ไม่", ["ไ", "ม", "\u0e48", "ไม", "ม\u0e48"]),
+        ("ދިވެހި ބަސް", ["ދިވެހި", "ބަސް"]),
+        ("བོད་ཡིག་", ["བོད", "ཡིག"]),
+        ("ᮞᮥᮔ᮪ᮓ ꯃꯤꯇꯩ, ᨅᨔ ᨕᨘᨁᨗ", ["ᮞᮥᮔ᮪ᮓ", "ꯃꯤꯇꯩ", "ᨅᨔ", "ᨕᨘᨁᨗ"]),
+        ("𑄌𑄋𑄴𑄟𑄳𑄦 ߒߞߏ߫", ["𑄌𑄋𑄴𑄟𑄳𑄦", "ߒߞߏ߫"]),
+        ("ܣܘܼܪܝܼܝܵܐ ܣܘܪܝܝܐ", ["ܣܘܪܝܝܐ"] * 2),
+        ("ꦗꦮ ᬩᬮᬶ", ["ꦗ", "ꦮ", "ꦗꦮ", "ᬩ", "ᬮ", "ᬶ", "ᬩᬮ", "ᬮᬶ"]),
+        ("сл҃нце x\u20d7 ❤\ufe0f 1\ufe0f\u20e3 葛\U000e0100城", ["слнце", "x", "1", "葛", "城", "葛城"]),
         ("שָׁלוֹם עֲלֵיכֶם־x", ["שלום", "עליכם", "x"]),
         ("مُحَمَّد", ["محمد"]),
         ("سُؤَال سوال", ["سؤال", "سوال"]),  # a hamza is a letter's own, but over or under an alef few write it
@@ -53,6 +61,13 @@ def test_digits_of_all_scripts_are_those_of_ascii() -> None:
     for code in range(0x10000):
         if (digit := unicodedata.decimal(chr(code), None)) is not None:
             assert words(f"{chr(code)}x") == [f"{digit}x"], hex(code)
+
+
+def test_marks_of_no_script_cut_a_word() -> None:
+    for mark in map(chr, range(sys.maxunicode + 1)):
+        if unicodedata.category(mark)[0] == "M":
+            whole = [unicodedata.normalize("NFKC", f"x{mark}y")]
+            assert words(f"x{mark}y") in (whole, ["xy"], ["x", mark, "y"]), hex(ord(mark))
 
 
 def test_an_identifier_is_found_by_the_digits_of_any_script() -> None:

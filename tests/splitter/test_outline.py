@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from splitter.documents import lines_as_lf
 from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions
+from splitter.turns import text_regions
 
 MARKS = ("---\n", "k: v\n", "# A\n", "== B ==\n", "C\n---\n", "```\n", "````\n", "~~~\n", "| a |\n", "<h1>D</h1>",
-         "<PRE>", "</pre>", "<table", "</table>", "Q: x\n", "A: y\n", "text ", "\n", "\n\n", "İ", "   ")  # fmt: skip
+         "<PRE>", "</pre>", "<table", "</table>", "Q: x\n", "A: y\n", "text ", "User: x\n",
+         "## Q: x\n", "{'role': 'user'}", "\n", "\n\n", "İ", "   ")  # fmt: skip
 BROKEN = st.lists(st.sampled_from(MARKS), max_size=40).map("".join)
 
 
@@ -19,7 +21,7 @@ def read(text: str, regions: Iterable[Region]) -> list[tuple[str, str]]:
     return [(region.form, text[region.start : region.end].strip()) for region in regions]
 
 
-@pytest.mark.parametrize("outline", [markdown_regions, html_regions, code_regions, line_regions])
+@pytest.mark.parametrize("outline", [markdown_regions, text_regions, html_regions, code_regions, line_regions])
 @given(text=BROKEN)
 def test_regions_follow_each_other_and_hold_everything(outline: Callable[[str], Iterable[Region]], text: str) -> None:
     regions = list(outline(text))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.errors import LoadError
 from app.loaders import parse
 from app.loaders.base import Parsed
-from splitter.outline import turn_regions
+from splitter.turns import chat_regions
 
 WORDS = "Größe, naïve café – 東京 😀\r\nsecond line\n"
 
@@ -176,7 +176,7 @@ def test_times_of_turns_stand_in_front_of_their_speakers() -> None:
     said = ["[2024-05-01T10:00:00.123456+00:00] user: Hi.", "assistant: Hi.", "[1714557600] user: Hi."]
     found = parsed("a.json", json.dumps(turns))
     assert (found.kind, found.text) == ("chat", "\n\n".join(said))
-    regions = turn_regions(found.text, sure=True)
+    regions = chat_regions(found.text)
     assert [found.text[region.start : region.end].strip() for region in regions] == said
 
 
