@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,6 +19,7 @@ from ragcache.types import Chunk, Segment, Span, System, VariantInfo, VariantKey
 logger = logging.getLogger(__name__)
 
 LEAST_CFO = 0.05
+AHEAD = 64  # families that a far tier is asked for together
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,9 @@ def plan_prompt(
     stored: dict[Chunk, list[VariantInfo]] = {}  # one that comes again is looked up once
     incidents: list[str] = []
     first = system_address(fingerprint, behind, border)
-    if lookup:
-        store.look_ahead(_families(segments, fingerprint, behind, border, [first.family] if leads else []))
+    ahead = LookAhead(store, _families(segments, fingerprint, behind, border, [first.family] if leads else []))
+    if lookup and leads:
+        ahead.reach(first.family)
     infos = _system_infos(store, first, incidents) if lookup and leads else []
     exact = all(info.lossless for info in infos)
     start = head = question = len(segments[0]) if leads else 0
@@ -162,6 +165,7 @@ def plan_prompt(
         if isinstance(segment, Chunk) and place < len(segments) and not is_opening:
             if lookup and segment not in stored:
                 key = lead_address(fingerprint, behind, segment.hash, border_behind(border, segment))
+                ahead.reach(key.family)
                 stored[segment] = stored_variants(store, key, incidents, others=others)
             is_behind_text = bool(texts) or (system is not None and not leads)
             here = ChunkSurroundings(prefix, behind, text_before=is_behind_text, system_exact=exact)
@@ -177,6 +181,23 @@ def plan_prompt(
     return Plan(
         ids, system, tuple(chunks), between, question, head, told, system_exact=exact, system_infos=tuple(infos)
     )
+
+
+class LookAhead:
+    """Families that are looked up one after another: a far tier is asked for so many of them together, and for those of
+    other prompts in between.
+    """
+
+    def __init__(self, store: KVStore, families: Iterable[str]):
+        self._store, self._left = store, deque(dict.fromkeys(families))
+        self._asked = set[str]()
+
+    def reach(self, family: str) -> None:
+        """It is looked up next."""
+        while self._left and family not in self._asked:
+            some = [self._left.popleft() for _ in range(min(AHEAD, len(self._left)))]
+            self._asked.update(some)
+            self._store.look_ahead(some)
 
 
 def _families(segments: Sequence[Segment], fingerprint: str, system: str, border: str, first: list[str]) -> list[str]:

@@ -40,7 +40,8 @@ class KvFollowing:
     def __init__(self, library: Library, models: Models):
         self._library, self._models = library, models
         self._lock = threading.Lock()
-        self._last: Departure | None = None  # that was followed
+        self._last: Departure | None = None  # that was followed by this process, or by others before it
+        self._begun = False
         self._told = False  # that some was missed
 
     def follow(self, stopped: Callable[[], bool] = lambda: False) -> int:
@@ -52,7 +53,9 @@ class KvFollowing:
             if not may_have_kv(self._library.settings):
                 self._last = departures.newest()
                 return 0
-            self._last, place = self._last or self._read(), departures.place.name()
+            if not self._begun:  # what others follow from here on says nothing of this one's memory
+                self._last, self._begun = self._read(), True
+            place = departures.place.name()
             number = departures.behind(self._last)
             if number is None:
                 self._tell_missed()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from ragcache.address import is_prefix, lead_address
@@ -217,15 +217,22 @@ class SharedStore(StoreOver):
             return self._inner.delete(key) or there
 
     def delete_here(self, key: VariantKey) -> bool:
-        """Whoever deletes it there may have done so before it came there from here: then it goes from there too."""
+        return bool(self.delete_each([key], here=True))
+
+    def delete_each(self, keys: Iterable[VariantKey], *, here: bool = False) -> list[VariantKey]:
+        """What is meant `here` alone goes from the bucket too where it was sent from here, as behind its deletion."""
+        if not here:
+            return super().delete_each(keys)
+        every = list(keys)
+        sent = self._sent.of(every)
         try:
-            is_sent = self._sent.has(key.digest)
-        except StoreError:  # then nothing tells that it is not
-            is_sent = True
-        if is_sent:
-            return self.delete(key)
-        self._record.forget([key.digest])
-        return self._inner.delete(key)
+            with self._dropping(*(entry_task(Kind.DELETE, key) for key in sent)):
+                self._record.forget(key.digest for key in every)
+                return self._inner.delete_each(every)
+        finally:  # a courier may have taken its file up in between
+            if late := self._sent.of(key for key in every if key not in sent):
+                with self._dropping(*(entry_task(Kind.DELETE, key) for key in late)):
+                    pass
 
     def drop_chunk(
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False, group: str = ""

@@ -11,6 +11,7 @@ import pytest
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import RemoteError
+from ragcache.planning import AHEAD, plan_prompt
 from ragcache.store.findings import Flaw
 from ragcache.store.remote import arrivals, catalog
 from ragcache.store.remote import store as module
@@ -18,7 +19,7 @@ from ragcache.store.remote.arrivals import Arrival
 from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.nearing import NEARING
 from ragcache.store.remote.store import SharedStore
-from ragcache.types import VariantKey
+from ragcache.types import Chunk, System, Text, VariantInfo, VariantKey
 from tests.buckets import Proxy, S3Bucket
 from tests.prefixes import SYSTEM, said, text
 from tests.ragcache.store.conftest import MakeVariant
@@ -56,13 +57,25 @@ def ahead_of_prompts(store: SharedStore, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_of_a_long_prompt_is_looked_ahead_for(
-    machine: OpenMachine, folder_url: str, make_variant: MakeVariant
+    machine: OpenMachine, folder_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    families = [make_variant((number,) * 3).key.family for number in range(200)]
-    store = machine("one", folder_url)
-    assert isinstance(store, SharedStore)
-    store.look_ahead(families)
-    wait_until(lambda: all(store._catalog.known(family) is not None for family in families), 60)
+    """So many together, before any of them is looked up."""
+    store, asked = machine("one", folder_url), list[list[str]]()
+    system, chunks = System((1, 2, 3)), [Chunk((5, number)) for number in range(150)]
+    look_ahead, variants = store.look_ahead, store.variants
+
+    def ahead(families: Sequence[str]) -> None:
+        asked.append([*families])
+        look_ahead(families)
+
+    def looked_up(family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        assert any(family in some for some in asked)
+        return variants(family, flaws)
+
+    monkeypatch.setattr(store, "look_ahead", ahead)
+    monkeypatch.setattr(store, "variants", looked_up)
+    plan_prompt([system, *chunks, Text((7,))], "f" * 32, store)
+    assert [len(some) for some in asked] == [AHEAD, AHEAD, 23]
 
 
 @pytest.mark.parametrize("where", ["disk", "bucket"])

@@ -12,6 +12,7 @@ from ragcache.store.remote import courier, health, sent_record
 from ragcache.store.remote import journal as module
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
 from ragcache.store.remote.names import object_name
+from ragcache.types import VariantKey
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
 from tests.waiting import wait_until
 
@@ -232,3 +233,23 @@ def test_what_is_deleted_here_alone_goes_from_the_bucket_where_it_was_sent_from_
     assert again.delete_each(keys, here=True) == keys and not again.delete_here(third)
     settled(again)
     assert digests_in(other) == {first.digest, others.digest}
+
+
+def test_nor_does_what_a_courier_took_up_meanwhile(
+    machine: OpenMachine, folder_url: str, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another process: it had read the file before that went."""
+    variant, store, other = make_variant(), machine("one", folder_url), machine("two", folder_url)
+    store._disk.put(variant)
+    delete_each = store._inner.delete_each
+
+    def sent(keys: list[VariantKey]) -> list[VariantKey]:
+        store._sent.note(key.digest for key in keys)
+        other.put(variant)
+        settled(other)
+        return delete_each(keys)
+
+    monkeypatch.setattr(store._inner, "delete_each", sent)
+    assert store.delete_here(variant.key)
+    settled(store)
+    assert digests_in(store) == set()
