@@ -17,6 +17,7 @@ RAW = "iframe noembed noframes plaintext script style textarea title xmp"
 RAW_TEXT = frozenset(RAW.split())  # nothing nests in it
 DRAWINGS = frozenset({"svg", "math"})
 HTML_WITHIN = (SKIPPED - DRAWINGS) | {"foreignobject", "desc", "title", "annotation-xml"}
+RUBY_WITHIN = (SKIPPED - DRAWINGS) | {"ruby"}
 READINGS = frozenset({"rt", "rp", "rtc"})  # of characters, amid which they stand
 BLOCK = """
     address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
@@ -156,7 +157,7 @@ class MarkdownWriter:
             if tag == "math" and not self._tell_formula(attributes.get("alttext") or ""):
                 self._formula = []
         self._skipping += 1
-        inner = HTML_WITHIN if self._hidden in DRAWINGS else ("ruby",)
+        inner = HTML_WITHIN if self._hidden in DRAWINGS else RUBY_WITHIN
         if self._hidden and not self._within and self._skipping > 1 and tag in inner:
             self._within = self._skipping
         is_tex = self._formula == [] and tag == "annotation" and "tex" in attributes.get("encoding", "")
