@@ -39,7 +39,7 @@ class Formula(str):
 class MarkdownWriter:
     """The target of a parser's events. `close` gives the Markdown; `title` is the page's, "" if it has none."""
 
-    def __init__(self) -> None:
+    def __init__(self, escapes: bool = True) -> None:
         self.title = ""
         self._opened: list[tuple[str, Role]] = []
         self._skipping = 0
@@ -49,7 +49,7 @@ class MarkdownWriter:
         self._formula: list[str] | None = None  # its TeX; None where no formula waits for it
         self._raised: tuple[int, bool] | None = None  # where superscript starts, and whether a link holds all of it
         self._link = -1  # where the last link starts
-        self._flows = [Flow()]
+        self._flows = [Flow(escapes=escapes)]
         self._tables: list[Table] = []
         self._deeper = 0  # tables below DEEPEST, whose cells are plain blocks: each level passes on all below it
         self._raw: list[str] | None = None  # of a <pre>
@@ -222,7 +222,8 @@ class MarkdownWriter:
         elif tag in ("td", "th") and self._in_table:
             rows, columns = _number(attributes.get("rowspan")), _number(attributes.get("colspan"))
             # No rows mean all to the end of the group.
-            self._flows.append(Flow(rows=ALL_ROWS if rows == 0 else rows or 1, columns=columns or 1))
+            height = ALL_ROWS if rows == 0 else rows or 1
+            self._flows.append(Flow(rows=height, columns=columns or 1, escapes=flow.escapes))
         elif tag in ("thead", "tbody", "tfoot") and self._in_table:
             self._tables[-1].add_group()
 
@@ -242,7 +243,7 @@ class MarkdownWriter:
         elif tag in ("td", "th") and self._in_table:
             cell = self._flows.pop()
             blocks = [block.strip("\n") for block in cell.blocks]
-            self._tables[-1].add_cell(Cell(blocks, cell.rows, cell.columns), cell.structured)
+            self._tables[-1].add_cell(Cell(blocks, cell.rows, cell.columns, cell.escapes), cell.structured)
         elif tag == "table":
             self._close_table()
 
