@@ -22,7 +22,9 @@ ENDING = re.compile(r"[^\W\d_]{2,}")  # raised letters of 1st, Mme and ™, whic
 ORDINAL = re.compile(r"[eoarsdt]")  # one raised letter of 2e, XXe, no, 1a and Mr, behind what is COUNTED
 COUNTED = re.compile(r"(?:\d|(?<!\w)(?:[IVXLCDM]+|[nN]))\Z")
 ONE_TERM = re.compile(r"[-+−–]?[\w.,]+")
-WHOLE_LINE = re.compile(r"#|`{3}|\|")  # blocks of Markdown whose first line holds nothing before them
+WHOLE_LINE = re.compile(
+    r"#{1,6} |`{3}|\|[^\n]*+\n\| ---"
+)  # blocks of Markdown whose first line holds nothing before them
 LAYOUT_BLOCKS = 3  # a cell with more paragraphs than this is no datum
 BAR = 3  # characters of Markdown around a cell
 # What cells may take that are repeated, in characters: so much, and so many times the text of the table itself.
@@ -49,6 +51,7 @@ class Flow:
     structured: bool = False  # holds more than paragraphs
     rows: int = 1  # of a table, that it covers
     columns: int = 1
+    escapes: bool = True  # lines of its texts that would act as marks
 
     def close(self) -> None:
         text = AROUND_BREAK.sub("\n", SPACES.sub(" ", "".join(self.inline))).strip(" \n")
@@ -65,7 +68,7 @@ class Flow:
         text = first + text.replace("\n", "\n" + self.indent)
         if self.quotes:
             text = "\n".join("> " * min(self.quotes, DEEPEST) + line for line in text.split("\n"))
-        if plain and not first.startswith("#"):
+        if plain and self.escapes and not first.startswith("#"):
             text = escaped(text)
         # Items of one list follow each other without blank lines.
         tight = bool(self.lists) and first != self.indent and bool(self.blocks) and _is_item(self.blocks[-1])
@@ -116,10 +119,11 @@ class Cell:
     blocks: Sequence[str]
     rows: int = 1
     columns: int = 1
+    is_escaped: bool = True
 
     @property
     def text(self) -> str:
-        return " ".join(map(unescaped, self.blocks))
+        return " ".join(map(unescaped, self.blocks) if self.is_escaped else self.blocks)
 
 
 class Table:

@@ -52,9 +52,9 @@ def _escaped(xhtml: str) -> str:
     return "".join([*parts, xhtml[at:]])
 
 
-def markdown_of(html: str) -> tuple[str, str]:
+def markdown_of(html: str, escapes: bool = True) -> tuple[str, str]:
     """Markdown and title of a page, whatever it holds: a browser shows any text, and so does this."""
-    writer = MarkdownWriter()
+    writer = MarkdownWriter(escapes)
     parser = etree.HTMLParser(target=writer, encoding="utf-8", huge_tree=True)
     data = CLOSED_AT_ONCE.sub(r"<\1\2></\1>", html).encode("utf-8", "replace")
     for piece in _pieces(data):

@@ -14,7 +14,7 @@ from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import as_declared, decode
 from app.loaders.html import page_of
 from app.loaders.mail_part import ENCLOSED, HTML, MOST_PARTS, PLAIN, MailPart, MailPolicy, flowing, with_whole_words
-from app.loaders.marks import closed
+from app.loaders.marks import with_paired_fences
 from app.loaders.soundness import reading, refuse_binary
 
 MAIL = "an e-mail"
@@ -128,7 +128,8 @@ class _Reader:
             return ""
         text = text.replace("\r\n", "\n")
         is_joined = kind == PLAIN and str(part.get_param("delsp", "")).lower() == "yes"
-        return closed((flowing(text) if is_joined else text).strip())
+        text = (flowing(text) if is_joined else text).strip()
+        return text if kind == HTML else with_paired_fences(text)
 
 
 def _header(part: MailPart, name: str) -> str:

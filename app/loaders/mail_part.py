@@ -23,7 +23,9 @@ PLAIN, HTML, XHTML = "text/plain", "text/html", "application/xhtml+xml"
 ENCLOSED = ("message/rfc822", "message/global")
 ENCODED = ("base64", "quoted-printable")
 SIGNATURE = "-- "
-ENCODED_WORD = r"=\?[\w.:*-]{1,40}\?[bBqQ]\?[^?\s]*+\?="
+ENCODED_WORD = r"=\?[\w.:*-]{1,40}\?(?:[bB]\?[!->@-~]*+|[qQ]\?[^?\s]*+)\?="
+WORD_OF_LETTERS = re.compile(r"=\?([\w.:-]{1,40})\?[qQ]\?[^?\s]*+\?=")
+RAW = re.compile(r"[^\0-\x7f]+")
 ENCODED_WORDS = re.compile(rf"{ENCODED_WORD}(?:\s++{ENCODED_WORD})*+")
 
 
@@ -122,11 +124,17 @@ def with_whole_words(header: str) -> str:
 def _as_one_word(words: str) -> str:
     """As they are where any of them cannot be read."""
     try:
-        found = [as_declared(data, encoding or "") for data, encoding in decode_header(words)]
-    except (HeaderParseError, ValueError):
+        whole = WORD_OF_LETTERS.sub(_without_raw, words)
+        found = [as_declared(data, encoding or "") for data, encoding in decode_header(whole)]
+    except (HeaderParseError, LookupError, ValueError):
         return words
     text = "".join(part or "" for part in found)
     return words if None in found else f"=?utf-8?b?{b64encode(text.encode()).decode('ascii')}?="
+
+
+def _without_raw(word: re.Match[str]) -> str:
+    """With letters that are written as themselves encoded as all others."""
+    return RAW.sub(lambda raw: "".join(f"={byte:02X}" for byte in raw[0].encode(word[1])), word[0])
 
 
 def flowing(text: str) -> str:

@@ -17,6 +17,7 @@ RAW = "iframe noembed noframes plaintext script style textarea title xmp"
 RAW_TEXT = frozenset(RAW.split())  # nothing nests in it
 DRAWINGS = frozenset({"svg", "math"})
 HTML_WITHIN = (SKIPPED - DRAWINGS) | {"foreignobject", "desc", "title", "annotation-xml"}
+RUBY_WITHIN = (SKIPPED - DRAWINGS) | {"ruby"}
 READINGS = frozenset({"rt", "rp", "rtc"})  # of characters, amid which they stand
 BLOCK = """
     address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
@@ -38,7 +39,7 @@ class Formula(str):
 class MarkdownWriter:
     """The target of a parser's events. `close` gives the Markdown; `title` is the page's, "" if it has none."""
 
-    def __init__(self) -> None:
+    def __init__(self, escapes: bool = True) -> None:
         self.title = ""
         self._opened: list[tuple[str, Role]] = []
         self._skipping = 0
@@ -48,7 +49,7 @@ class MarkdownWriter:
         self._formula: list[str] | None = None  # its TeX; None where no formula waits for it
         self._raised: tuple[int, bool] | None = None  # where superscript starts, and whether a link holds all of it
         self._link = -1  # where the last link starts
-        self._flows = [Flow()]
+        self._flows = [Flow(escapes=escapes)]
         self._tables: list[Table] = []
         self._deeper = 0  # tables below DEEPEST, whose cells are plain blocks: each level passes on all below it
         self._raw: list[str] | None = None  # of a <pre>
@@ -156,7 +157,7 @@ class MarkdownWriter:
             if tag == "math" and not self._tell_formula(attributes.get("alttext") or ""):
                 self._formula = []
         self._skipping += 1
-        inner = HTML_WITHIN if self._hidden in DRAWINGS else ("ruby",)
+        inner = HTML_WITHIN if self._hidden in DRAWINGS else RUBY_WITHIN
         if self._hidden and not self._within and self._skipping > 1 and tag in inner:
             self._within = self._skipping
         is_tex = self._formula == [] and tag == "annotation" and "tex" in attributes.get("encoding", "")
@@ -221,7 +222,8 @@ class MarkdownWriter:
         elif tag in ("td", "th") and self._in_table:
             rows, columns = _number(attributes.get("rowspan")), _number(attributes.get("colspan"))
             # No rows mean all to the end of the group.
-            self._flows.append(Flow(rows=ALL_ROWS if rows == 0 else rows or 1, columns=columns or 1))
+            height = ALL_ROWS if rows == 0 else rows or 1
+            self._flows.append(Flow(rows=height, columns=columns or 1, escapes=flow.escapes))
         elif tag in ("thead", "tbody", "tfoot") and self._in_table:
             self._tables[-1].add_group()
 
@@ -241,7 +243,7 @@ class MarkdownWriter:
         elif tag in ("td", "th") and self._in_table:
             cell = self._flows.pop()
             blocks = [block.strip("\n") for block in cell.blocks]
-            self._tables[-1].add_cell(Cell(blocks, cell.rows, cell.columns), cell.structured)
+            self._tables[-1].add_cell(Cell(blocks, cell.rows, cell.columns, cell.escapes), cell.structured)
         elif tag == "table":
             self._close_table()
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Any
 
 from app.errors import printable
@@ -17,7 +18,7 @@ from app.loaders.base import Parsed, SourceFile
 from app.loaders.blocks import fenced
 from app.loaders.encodings import decode
 from app.loaders.html import markdown_of
-from app.loaders.marks import closed
+from app.loaders.marks import closed, with_paired_fences
 from app.loaders.records import read_json
 from app.loaders.text import first_heading
 
@@ -79,6 +80,11 @@ class _Reader:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def blocks(self, cells: list[object]) -> Iterator[str]:
+        """A fence that a cell leaves open ends before the next one."""
+        for block, following in pairwise(chain(self._blocks(cells), [""])):
+            yield closed(block) if following else block
+
+    def _blocks(self, cells: list[object]) -> Iterator[str]:
         for cell in cells:
             if isinstance(cell, dict):
                 yield from filter(None, self._cell(cell))
@@ -98,7 +104,7 @@ class _Reader:
             text = "#" * (int(level) if level in tuple("123456") else 1) + " " + " ".join(text.split())
         if kind != "raw":
             self.said.append(text)
-        yield closed(text)
+        yield with_paired_fences(text) if kind == "raw" else text
 
     def _printed(self, outputs: object) -> str:
         found = [one for one in outputs if isinstance(one, dict)] if isinstance(outputs, list) else []
@@ -138,7 +144,7 @@ class _Reader:
             if text := _joined(data.get(kind)):
                 return self._without_images(text)
         if any(key != "text/plain" and "/" in key for key in data):
-            return markdown_of(_joined(data.get("text/html")))[0]
+            return markdown_of(_joined(data.get("text/html")), escapes=False)[0]
         return plain
 
     def _without_images(self, text: str) -> str:

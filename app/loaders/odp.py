@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from app.loaders.base import PagedText, Parsed, SourceFile
-from app.loaders.marks import unescaped
+from app.loaders.marks import behind, unescaped
 from app.loaders.odml import (
     CONTENT,
     OfficeStyles,
@@ -109,7 +109,7 @@ def _blocks(shapes: list[_Shape]) -> Iterator[str]:
         if shape is title:
             yield f"# {' '.join(unescaped(text).split())}"
         else:
-            yield f"Notes: {text}" if shape.kind == NOTES else text
+            yield behind("Notes: ", text) if shape.kind == NOTES else text
 
 
 def _points(length: str) -> float:

@@ -47,7 +47,7 @@ class RichBody:
         behind, self._behind = self._behind, []
         for block in behind:
             if in_table or self._cells:
-                self._paragraphs.append(block)
+                self._paragraphs.append("\n" * bool(self._paragraphs) + block)
             else:
                 self._add(block)
 
@@ -70,7 +70,7 @@ class RichBody:
     def _end_table(self) -> None:
         rows, self._rows = self._rows, []
         for paragraph in self._paragraphs:  # in a table that has no cell
-            self._add(paragraph)
+            self._add(paragraph.lstrip("\n"))
         self._paragraphs = []
         if table := _table(rows):
             self._add(table)

@@ -133,6 +133,9 @@ def encoded(text: bytes, charset: str) -> str:
         (f"{encoded('漢'.encode(), 'utf-8')}\n {encoded('字'.encode('cp932'), 'shift_jis')}", "漢字"),
         (f"{encoded('Ann’s'.encode('cp1252'), 'iso-8859-1')} B =?utf-8?q?=C3=A9_C?=", "Ann’s B é C"),
         (encoded("漢".encode("gb18030"), "gb2312"), "漢"),
+        ("=?utf-8?Q?漢字_=E5=AD=97?=", "漢字 字"),
+        ("=?utf-8?q?漢=E5=AD?= =?UTF-8?Q?=97é?=", "漢字é"),
+        ("=?iso-8859-1?Q?café?= =?shift_jis?q?漢?=", "café漢"),
     ],
 )
 def test_encoded_words_are_read_as_one(words: str, text: str) -> None:
@@ -140,9 +143,11 @@ def test_encoded_words_are_read_as_one(words: str, text: str) -> None:
     assert (parsed.title, parsed.text) == (text, f"# {text}\n\nFrom: {text} <a@b.example>\n\nx")
 
 
-@pytest.mark.parametrize("odd", ["=?none?B?eA==?= =?utf-8?B?eA==?=", "=?utf-8?B?e?=", "=?utf-8?B?/w==?=", "=?a?q??="])
+@pytest.mark.parametrize("odd", ["=?none?B?eA==?= =?utf-8?B?eA==?=", "=?utf-8?B?e?=", "=?utf-8?B?/w==?=", "=?a?q??=",
+                                 "=?ascii?q?漢?=", "=?漢?q?漢?=", "=?utf-8?B?漢字?=", "=?utf-8*ja?q?漢?="])  # fmt: skip
 def test_encoded_words_that_cannot_be_read_cost_themselves(odd: str) -> None:
-    assert "Words." in read(f"Subject: Oil {odd}\nFrom: {odd} <a@b.example>\n\nWords.".encode()).text
+    text = read(f"Subject: Oil {odd}\nFrom: {odd} <a@b.example>\n\nWords.".encode()).text
+    assert "Words." in text and "\\u" not in text
 
 
 def test_enclosed_mails_are_read_within_a_depth(caplog: pytest.LogCaptureFixture) -> None:

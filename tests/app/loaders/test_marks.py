@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.loaders import load, parse
 from app.loaders.base import Parsed
 from app.loaders.html import markdown_of
-from app.loaders.marks import closed, escaped, unescaped
+from app.loaders.marks import behind, closed, escaped, unescaped, with_paired_fences
 from splitter.documents import lines_as_lf
 from splitter.structure import outline
 from tests.app.loaders.files import write_chart, write_docx, write_epub, write_notebook, write_opendocument, write_pptx
@@ -56,6 +56,26 @@ def test_a_fence_ends_with_its_text(lines: list[str], end: str) -> None:
     assert closed(text) == text or headings(f"{text}\n\n# Last")[-1:] != ["Last"]
 
 
+@given(st.lists(st.sampled_from(FENCES), max_size=9), st.sampled_from(("\n", "\r\n", "\u2028")))
+def test_a_fence_that_nothing_closes_is_text(lines: list[str], end: str) -> None:
+    text = end.join(lines)
+    paired = with_paired_fences(text)
+    assert paired.replace("\\", "") == text and with_paired_fences(paired) == closed(paired) == paired
+    assert (paired == text) == (closed(text) == text)
+
+
+def test_many_open_fences_take_linear_time() -> None:
+    """A test that hangs here is the failure."""
+    assert with_paired_fences("~~~x\n" * 30_000 + "```\n" * 200_000).count("\\") == 30_000
+
+
+@given(st.lists(st.sampled_from((*ACTING, "\u2028", "\n\n")), min_size=1, max_size=6).map("\n".join))
+def test_a_label_stands_on_the_first_line(text: str) -> None:
+    first = text.replace("\u2028", "\n").split("\n")[0]
+    assert behind("Notes: ", escaped(text)) == f"Notes: {first}{escaped(text)[len(escaped(first)) :]}"
+    assert headings(behind("Notes: ", escaped(text))) == []
+
+
 @pytest.mark.parametrize(
     ("html", "text"),
     [
@@ -68,6 +88,8 @@ def test_a_fence_ends_with_its_text(lines: list[str], end: str) -> None:
         ("<table><tr><td># A<p>b<tr><td>---</table>", "\\# A\n\nb\n\n---"),
         ("<ul><li>a<li><pre>b</pre><li>c</ul>", "- a\n-\n  ```\n  b\n  ```\n- c"),
         ("<ol><li><table><tr><td>a<td>b</table></ol>", "1.\n   | a | b |\n   | --- | --- |"),
+        ("<ol><li>a<li><table><tr><td>#1 b</table></ol>", "1. a\n2. #1 b"),
+        ("<ul><li><table><tr><td>|x| is<br>| y</table><li>```<li>#x</ul>", "- |x| is\n  | y\n- ```\n- #x"),
         ("<h1><pre>a</pre></h1><ul><li><table><tr><td><h2>b</h2></table></ul>", "```\na\n```\n\n  ## b"),
     ],
 )
@@ -126,9 +148,51 @@ def test_every_format_keeps_its_headings(made: object, tmp_path: Path) -> None:
 def test_a_fence_of_a_cell_or_a_mail_ends_with_it(tmp_path: Path) -> None:
     cells = [{"cell_type": "markdown", "source": source} for source in ("# One\n~~~~\nx\n~~~", "# Two")]
     assert load(write_notebook(tmp_path / "a.ipynb", cells)).text == "# One\n~~~~\nx\n~~~\n~~~~\n\n# Two"
+    assert load(write_notebook(tmp_path / "b.ipynb", [*cells, {}, cells[0]])).text.endswith(
+        "# Two\n\n# One\n~~~~\nx\n~~~"
+    )
+    raw = [{"cell_type": "raw", "source": "One\n~~~~\nx"}, cells[1]]
+    assert load(write_notebook(tmp_path / "c.ipynb", raw)).text == "One\n\\~~~~\nx\n\n# Two"
     enclosed = "--b\nContent-Type: message/rfc822\n\nSubject: Two\n\ny\n--b--\n"
     mail = f"Subject: One\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n```\nx\n{enclosed}"
-    assert parse(Path("a.eml"), mail.encode()).text == "# One\n\n```\nx\n```\n\n## Two\n\ny"
+    assert parse(Path("a.eml"), mail.encode()).text == "# One\n\n\\```\nx\n\n## Two\n\ny"
+
+
+def test_a_printed_page_has_no_backslash(tmp_path: Path) -> None:
+    page = r"<p># Rows: 3<p>a<br>---<br>b<pre>\# x</pre><table><tr><td># c<td>\# d</table><p>\---"
+    shown = "# Rows: 3\n\na\n---\nb\n\n```\n\\# x\n```\n\n| # c | \\# d |\n| --- | --- |\n\n\\---"
+    output = {"output_type": "display_data", "data": {"text/html": page}}
+    cell = {"cell_type": "code", "source": "x", "outputs": [output]}
+    text = load(write_notebook(tmp_path / "a.ipynb", [cell, {"cell_type": "markdown", "source": "# Last"}])).text
+    assert text == f"```python\nx\n```\n\nOutput:\n\n````\n{shown}\n````\n\n# Last"
+    assert headings(text) == ["Last"]
+
+
+def test_the_notes_of_a_slide_stand_behind_their_label(tmp_path: Path) -> None:
+    body = "<text:p># a<text:line-break/># b</text:p><text:p># c</text:p>"
+    slide = f"<draw:page><presentation:notes>{body}</presentation:notes></draw:page>"
+    path = write_opendocument(tmp_path / "a.odp", slide)
+    assert load(path).text == "Notes: # a\n\\# b\n\n\\# c"
+
+
+def test_a_box_of_an_item_keeps_its_mark(tmp_path: Path) -> None:
+    item = "<text:list-item><text:p><draw:text-box><text:p>{}</text:p></draw:text-box></text:p></text:list-item>"
+    items = "".join(map(item.format, ("#1 x", "|x| y")))
+    assert load(write_opendocument(tmp_path / "a.odt", f"<text:list>{items}</text:list>")).text == "- #1 x\n- |x| y"
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (r"a{BOX ---\par}}}\par", "a\n\n---\n\nx"),
+        (r"a{BOX \s1 b\par\pard c\par}}}\par", "a\n\n# b\n\nc\n\nx"),
+        (r"{BOX ---\par}}}{BOX ===\par}}}\par", "---\n\n===\n\nx"),
+    ],
+)
+def test_a_box_in_a_cell_makes_no_heading(cell: str, text: str) -> None:
+    cell = cell.replace("BOX", r"\shp{\*\shpinst{\shptxt")
+    body = rf"\trowd\cellx1\pard\intbl {cell}\cell\row\pard x"
+    assert parse(Path("a.rtf"), rf"{{\rtf1{{\stylesheet{{\s1 heading 1;}}}}{body}}}".encode()).text == text
 
 
 def test_what_stands_on_one_line_has_no_backslash(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ from tests.app.loaders.files import write_epub, write_notebook
         ("<ruby><rb>漢<rt>かん<rb>字<rt>じ<rt>ji</rt>典</ruby>は<p><ruby>本<rt>ほん</p>x", "漢字典は\n\n本\n\nx"),
         ("<ruby>東<rtc>to <rt>とう</rt> east</rtc>京<rt>kyo<rtc>east<rb>都<rt>と</ruby>x", "東京都x"),
         ("<ruby>東<rt><ruby>とう<rt>to</rt></ruby>う</rt></ruby>x<ruby><ruby>京<rt>a</rt></ruby><rt>b</ruby>", "東x京"),
+        ("<ruby>東<rt>a<template><p>b</p></template></rt>京<rt><noscript><div>c</div></noscript></ruby>x", "東京x"),
+        ("<ruby>東<rt><select><p>a</select><rt><svg><p>kept</ruby>x", "東\n\nkept\n\nx"),
         ("<ruby>東<rt>とう<p>kept<ul><li>a</ul></ruby><pre><ruby>京<rt>b", "東\n\nkept\n\n- a\n\n```\n京\n```"),
         ("<ol start=3><li>a<li value=7>b<li value=x>c</ol><ol start=-1><li>d", "3. a\n7. b\n8. c\n1. d"),
         ("<ul start=3><li value=4>a</ul><ol start=0><li>b</ol>", "- a\n0. b"),
