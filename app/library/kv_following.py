@@ -51,7 +51,7 @@ class KvFollowing:
         with self._lock:
             departures, loss = self._library.catalog.departures, KvLoss()
             if not may_have_kv(self._library.settings):
-                self._last = departures.newest()
+                self._last, self._begun = departures.newest(), True
                 return 0
             if not self._begun:  # what others follow from here on says nothing of this one's memory
                 self._last, self._begun = self._read(), True

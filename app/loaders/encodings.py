@@ -149,11 +149,22 @@ def whole_utf8(data: bytes) -> str | None:
 
 def as_declared(data: bytes, encoding: str) -> str | None:
     """In the encoding of that name; None where it is none of texts, or not that of these bytes."""
+    if (meant := meant_by(encoding)) is None:
+        return None
     try:
-        name = codecs.lookup(CODE_PAGE.sub(r"cp\1", encoding.lower().removeprefix("x-"))).name
-        # The declaration was found in ASCII: codecs such as utf-16 and unicode_escape cannot be what it means.
-        return data.decode(MEANT.get(name, name)) if ASCII.decode(name) == ASCII.decode("ascii") else None
+        return data.decode(meant)
     except (ValueError, LookupError):  # it declares what it is not
+        return None
+
+
+def meant_by(declared: str) -> str | None:
+    """The encoding that people mean by that name; None where it is none of texts."""
+    try:
+        name = codecs.lookup(CODE_PAGE.sub(r"cp\1", declared.lower().removeprefix("x-"))).name
+        # The declaration was found in ASCII: codecs such as utf-16 and unicode_escape cannot be what it means.
+        is_of_texts = name != "idna" and ASCII.decode(name) == ASCII.decode("ascii")  # that one is of names of hosts
+        return MEANT.get(name, name) if is_of_texts else None
+    except (ValueError, LookupError):
         return None
 
 

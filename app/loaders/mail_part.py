@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from app.loaders.base import SourceFile
-from app.loaders.encodings import as_declared, whole_utf8
+from app.loaders.encodings import as_declared, meant_by, whole_utf8
 from app.loaders.soundness import DAMAGE
 
 DEEPEST = 60  # parts within each other; the library looks for the ends of all that are open with each line
@@ -133,8 +133,12 @@ def _as_one_word(words: str) -> str:
 
 
 def _without_raw(word: re.Match[str]) -> str:
-    """With letters that are written as themselves encoded as all others."""
-    return RAW.sub(lambda raw: "".join(f"={byte:02X}" for byte in raw[0].encode(word[1])), word[0])
+    """With letters that are written as themselves encoded as all others. Raises LookupError where nobody could read it,
+    and ValueError.
+    """
+    if (encoding := meant_by(word[1])) is None:
+        raise LookupError(word[1])
+    return RAW.sub(lambda raw: "".join(f"={byte:02X}" for byte in raw[0].encode(encoding)), word[0])
 
 
 def flowing(text: str) -> str:

@@ -36,10 +36,6 @@ CREATE TABLE IF NOT EXISTS tasks (
     tries INTEGER NOT NULL, claimed REAL NOT NULL, done REAL, PRIMARY KEY (bucket, name)
 )
 """
-_INDEXES = (
-    "CREATE INDEX IF NOT EXISTS tasks_number ON tasks (bucket, number)",
-    "CREATE INDEX IF NOT EXISTS tasks_kind ON tasks (bucket, kind)",
-)
 _SET_BACK = """
 UPDATE tasks SET due = CASE WHEN due > :late THEN 0 ELSE due END,
 claimed = CASE WHEN claimed > :late THEN 0 ELSE claimed END, done = min(done, :now)
@@ -109,7 +105,7 @@ class Journal(FolderFile):
     """Threads and processes may share it. Methods raise StoreError."""
 
     def __init__(self, root: Path, bucket: str):
-        super().__init__(root, _TABLE, *_INDEXES)
+        super().__init__(root, _TABLE)
         self._bucket = bucket
 
     def add(self, tasks: Iterable[RemoteTask]) -> bool:

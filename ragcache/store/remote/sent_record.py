@@ -11,6 +11,10 @@ from ragcache.types import VariantKey
 
 MOST = 1 << 18  # of some 100 bytes, of all buckets
 _TABLE = "CREATE TABLE IF NOT EXISTS sent (id INTEGER PRIMARY KEY, bucket TEXT, digest TEXT, UNIQUE (bucket, digest))"
+_NOTE = """
+INSERT INTO sent (bucket, digest) VALUES (?, ?)
+ON CONFLICT DO UPDATE SET id = (SELECT max(id) + 1 FROM sent) WHERE id < (SELECT max(id) FROM sent) - ?
+"""  # what was noted lately stays, or one that is tried again and again would push out all others
 
 
 class SentRecord(FolderFile):
@@ -25,7 +29,7 @@ class SentRecord(FolderFile):
         if not (rows := [(self._bucket, digest) for digest in digests]):
             return
         with self._open() as connection:
-            connection.executemany("INSERT OR IGNORE INTO sent (bucket, digest) VALUES (?, ?)", rows)
+            connection.executemany(_NOTE, [(*row, MOST // 2) for row in rows])
             connection.execute("DELETE FROM sent WHERE id <= (SELECT max(id) FROM sent) - ?", (MOST,))
 
     def of(self, keys: Iterable[VariantKey]) -> set[VariantKey]:

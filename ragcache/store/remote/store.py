@@ -36,7 +36,7 @@ from ragcache.store.remote.shared_uses import SharedUses
 from ragcache.store.remote.use_record import UseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
-LOOK_S = 0.5  # for which a prompt waits to hear what the bucket has of all its chunks
+LOOK_S = 0.5  # for which a prompt waits to hear what the bucket has of chunks that it asks for together
 CLOSING_S = 10.0  # for uploads, when the program ends; the rest waits for the next one
 MOST_MET = 64  # flaws of looks ahead
 _log = logging.getLogger(__name__)

@@ -101,12 +101,21 @@ def test_what_memory_has_of_a_text_that_another_process_here_deletes_goes(
     assert _in_memory(served).issuperset(stays) and served.files.issuperset(stays)
 
 
-def test_what_others_have_followed_of_it_says_nothing_of_this_memory(machines: Sequence[Machine]) -> None:
+@pytest.mark.parametrize(("before", "begins_empty"), [(False, False), (False, True), (True, True)])
+def test_what_others_have_followed_of_it_says_nothing_of_this_memory(
+    machines: Sequence[Machine], before: bool, begins_empty: bool
+) -> None:
     """Another process over this folder, as `ragcache cache prune` is, before this one has met any deletion."""
     one = machines[0]
     collection = fill(one.library, one.models)
     cli, served = (Machine(*reopened(one.library, one.models)) for _ in range(2))
-    following, gone = KvFollowing(served.library, served.models), served.captured(*RYE)
+    following = KvFollowing(served.library, served.models)
+    if before:
+        put(one.library, one.models, collection, "/0.txt", ["Number 0."])
+        one.remove(collection, "/0.txt")
+    if begins_empty:
+        following.follow()
+    gone = served.captured(*RYE)
     following.follow()
     cli.remove(collection, "/books/rye.txt")
     cli.follow()

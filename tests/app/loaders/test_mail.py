@@ -14,7 +14,7 @@ from app.errors import LoadError
 from app.loaders import parse
 from app.loaders.base import Parsed, ParseLimits
 from app.loaders.mail import LONGEST_TOLD, MOST_ENCLOSED
-from app.loaders.mail_part import DEEPEST, MOST_PARTS
+from app.loaders.mail_part import DEEPEST, MOST_PARTS, WORD_OF_LETTERS, _without_raw
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 SMALL = ParseLimits(max_characters=100_000)
@@ -136,6 +136,7 @@ def encoded(text: bytes, charset: str) -> str:
         ("=?utf-8?Q?漢字_=E5=AD=97?=", "漢字 字"),
         ("=?utf-8?q?漢=E5=AD?= =?UTF-8?Q?=97é?=", "漢字é"),
         ("=?iso-8859-1?Q?café?= =?shift_jis?q?漢?=", "café漢"),
+        ("=?iso-8859-1?Q?Ann’s_caf=E9?= =?gb2312?q?鎔?= =?shift_jis?q?①?=", "Ann’s café鎔①"),
     ],
 )
 def test_encoded_words_are_read_as_one(words: str, text: str) -> None:
@@ -148,6 +149,13 @@ def test_encoded_words_are_read_as_one(words: str, text: str) -> None:
 def test_encoded_words_that_cannot_be_read_cost_themselves(odd: str) -> None:
     text = read(f"Subject: Oil {odd}\nFrom: {odd} <a@b.example>\n\nWords.".encode()).text
     assert "Words." in text and "\\u" not in text
+
+
+@pytest.mark.parametrize("name", ["punycode", "idna", "unicode_escape", "none"])
+def test_no_letters_are_encoded_in_what_is_no_encoding_of_texts(name: str) -> None:
+    """Some take time by the square of them."""
+    with pytest.raises(LookupError):
+        WORD_OF_LETTERS.sub(_without_raw, f"=?{name}?q?漢?=")
 
 
 def test_enclosed_mails_are_read_within_a_depth(caplog: pytest.LogCaptureFixture) -> None:

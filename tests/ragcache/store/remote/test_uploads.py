@@ -12,6 +12,7 @@ from ragcache.store.remote import courier, health, sent_record
 from ragcache.store.remote import journal as module
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
 from ragcache.store.remote.names import object_name
+from ragcache.store.remote.sent_record import SentRecord
 from ragcache.types import VariantKey
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
 from tests.waiting import wait_until
@@ -253,3 +254,19 @@ def test_nor_does_what_a_courier_took_up_meanwhile(
     assert store.delete_here(variant.key)
     settled(store)
     assert digests_in(store) == set()
+
+
+def test_what_is_sent_anew_is_remembered_anew(
+    tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But no other goes for one that is tried again and again."""
+    monkeypatch.setattr(sent_record, "MOST", 4)
+    record, keys = SentRecord(tmp_path, "file:///b"), [make_variant((number,)).key for number in range(5)]
+    for key in keys[:4]:
+        record.note([key.digest])
+    for _ in range(9):
+        record.note([keys[3].digest])
+    assert record.of(keys) == {*keys[:4]}
+    for number in (0, 4):
+        record.note([keys[number].digest])
+    assert record.of(keys) == {keys[0], keys[2], keys[3], keys[4]}
