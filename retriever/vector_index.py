@@ -231,10 +231,11 @@ class GpuCopy:
             return found(*self._copy.search(queries, k, **structure.search_parameters()))
 
     def add(self, ids: IntArray, vectors: Vectors) -> None:
-        with _GPU:
-            if self._copy is not None:
+        if self._copy is not None:  # whoever has none waits for no other one's
+            with _GPU:
                 self._copy.add_with_ids(vectors, ids)
 
     def forget(self) -> None:
-        with _GPU:
-            self._copy = None
+        if self._copy is not None:
+            with _GPU:
+                self._copy = None

@@ -30,6 +30,8 @@ JOINER = "\u200d"
 GOES_ON = re.compile(
     "[\u200c\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\u1160-\u11ff\ud7b0-\ud7fb\u0e33\u0eb3\uff9e\uff9f]"
 )
+# Signs that join the letter before them to the one behind, in scripts that write the two as one.
+STACKERS = "\u094d\u09cd\u0acd\u0b4d\u0c4d\u0d4d\u1039\u17d2\u1a60\u1b44\ua9c0"
 HALF_OF_A_FLAG = range(0x1F1E6, 0x1F200)
 LONGEST_CHARACTER = 16  # of Unicode's; what is longer is cut
 TRIES = 32  # cuts that are tried to bring two neighbours within both limits
@@ -153,6 +155,8 @@ def _is_within(text: str, start: int, place: int) -> bool:
     if not start < place < len(text) or text[place - 1].isspace():
         return False
     if text[place - 1] == JOINER or category(text[place])[0] == "M" or GOES_ON.match(text, place):
+        return True
+    if text[place - 1] in STACKERS and category(text[place])[0] == "L":
         return True
     first = place
     while first > start and ord(text[place]) in HALF_OF_A_FLAG and ord(text[first - 1]) in HALF_OF_A_FLAG:

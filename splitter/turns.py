@@ -114,6 +114,7 @@ def _headings(text: str, marks: Iterable[Region], labels: Matches, opened: Seque
     if not labels:
         return headings
     first, last = labels[0].start(), labels[-1].start()
+    headings = [heading for heading in headings if heading.start < first or not _is_command(text, heading)]
     amid = any(first < heading.start < last for heading in headings)
     if amid and _is_talk(text, headings, labels):
         return [heading for heading in headings if heading.start < first]
@@ -127,6 +128,12 @@ def _parts_turns(text: str, heading: Region, rules: set[str]) -> bool:
     return bool(rule) and (rule in rules or (rule == "---" and behind))
 
 
+def _is_command(text: str, heading: Region) -> bool:
+    """Whether it is a line of an answer, as a shell shows it: right below another one."""
+    above = LINE_ABOVE.search(text, max(0, heading.start - PREFACE), heading.start)
+    return above is not None and text.startswith("# ", heading.start)
+
+
 def _rule(text: str, heading: Region) -> str:
     found = RULE.search(text[heading.start : heading.end])
     return found[1] if found else ""
@@ -134,12 +141,14 @@ def _rule(text: str, heading: Region) -> str:
 
 def _is_talk(text: str, headings: Sequence[Region], labels: Matches) -> bool:
     """Whether a text is nothing but a conversation, so that headings amid it are those of answers: it begins with a
-    turn, below a title at most, is no list of questions, and no other heading stands right above a turn.
+    turn, below titles at most, is no list of questions, and no other heading stands right above a turn.
     """
     first = labels[0].start()
     title = [heading for heading in headings if heading.start < first]
-    preface = text[front_matter_end(text) : first].strip()
-    if len(title) > 1 or len(preface) - sum(heading.end - heading.start for heading in title) > PREFACE:
+    ends, begins = [front_matter_end(text), *(one.end for one in title)], [*(one.start for one in title), first]
+    said = sum(len(text[end:start].strip()) for end, start in zip(ends, begins, strict=True))
+    deeper = all(one.level < other.level for one, other in pairwise(title))  # as of a title with a date below it
+    if said > (PREFACE if len(title) < 2 else 0) or not deeper:
         return False
     if all((match["ask"] or match["answer"]).lower() in WRITTEN for match in labels):
         return False

@@ -244,3 +244,13 @@ def test_a_copy_is_let_go_while_no_thread_uses_the_gpu(gpu: list[Shared]) -> Non
         assert copy() is not None
     letting_go.join()
     assert copy() is None
+
+
+def test_whoever_has_no_copy_waits_for_no_other(gpu: list[Shared]) -> None:
+    index = VectorIndex(DIMENSION, "model")
+    adding = threading.Thread(target=lambda: index.catch_up(source_of(50)), daemon=True)
+    with vector_index._GPU:
+        adding.start()
+        adding.join(30)
+        assert not adding.is_alive() and index.live == 50
+    assert gpu == []

@@ -16,7 +16,10 @@ from tests.splitter.conftest import Words
 
 WHOLE = {  # each is one character to whoever reads it, of several to Unicode
     "Thai": ("ที่", "นี่", "มี", "น้ำ", "ดื่", "ม"),
-    "Devanagari": ("हि", "न्", "दी", "में"),
+    "Devanagari": ("हि", "न्दी", "में", "क्ष", "मा"),
+    "Khmer": ("ខ្មែ", "រ", "ស្រុ", "ក"),
+    "Myanmar": ("မ", "န္တ", "လေး"),
+    "Javanese": ("ꦲ", "ꦏ꧀ꦱ", "ꦫ"),
     "a family": ("\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466",),
     "a heart and a sign": ("\u2764\ufe0f", "\u26a0\ufe0f"),
     "tones of skin": ("\U0001f44d\U0001f3fd", "\U0001f44b\U0001f3ff"),

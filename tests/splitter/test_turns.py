@@ -111,12 +111,19 @@ ANSWER = f"User: How?\n\nAssistant: In steps.\n\n## Step 1\n\n{CODE}\n\n### Step
 
 
 @pytest.mark.parametrize(
-    "title", ["", "# A chat\n\n", "---\ntitle: A chat\n---\n", "# A chat\n\nOf Monday, exported.\n\n"]
+    "title",
+    [
+        "",
+        "# A chat\n\n",
+        "---\ntitle: A chat\n---\n",
+        "# A chat\n\nOf Monday, exported.\n\n",
+        "# A chat\n\n## 2024-05-01\n\n",
+    ],
 )
 def test_headings_and_code_in_answers_of_a_chat_are_parts_of_them(title: str) -> None:
     text = f"{title}{ANSWER}User: And this?\n\n{ANSWER}"
     found = [(form, part) for form, part in regions(text) if form not in ("prose", "whole")]
-    assert [form for form, _ in found] == ["heading"] * title.startswith("#") + ["turn"] * 5
+    assert [form for form, _ in found] == ["heading"] * title.count("# ") + ["turn"] * 5
     assert [part for _, part in found if "Step 1" in part] == [ANSWER[len("User: How?\n\n") :].strip()] * 2
     (answer, _) = (region for region in text_regions(text) if region.whole)
     assert [text[whole.start : whole.end] for whole in answer.whole] == [CODE]
@@ -135,6 +142,11 @@ def test_rules_between_turns_are_no_headings(rule: str) -> None:
 def test_days_of_a_chat_are_headings() -> None:
     text = f"# Monday\n\n{LINES}\n# Tuesday\n\n{LINES}"
     assert [form for form, _ in regions(text)] == ["heading", *["turn"] * 4] * 2
+
+
+def test_a_command_in_an_answer_is_no_heading() -> None:
+    text = "# Help\n\nQ: How?\nA: As root:\n# apt install foo\n\nQ: And?\nA: So.\n\n# More\n\nQ: Why?\nA: Thus.\n"
+    assert [form for form, _ in regions(text)] == [*("heading", *["turn"] * 4), *("heading", *["turn"] * 2)]
 
 
 def test_a_fence_that_an_answer_left_open_hides_no_turns() -> None:
