@@ -16,7 +16,6 @@ from app.models import Models
 from ragcache.address import group_of, is_within, lead_address
 from ragcache.errors import BucketUntold, RagcacheError, StoreError
 from ragcache.store.base import KVStore
-from ragcache.store.tiered import ram_of
 from ragcache.types import VariantKey
 
 ASKED = 8  # chunks of which is asked together who shares them
@@ -215,7 +214,11 @@ def _going(
 
 
 def _of(models: Models, *, memory: bool) -> KVStore | None:
-    return ram_of(models.store.tiers()) if memory else models.store
+    if not memory:
+        return models.store
+    from ragcache.store.tiered import ram_of  # it imports torch
+
+    return ram_of(models.store.tiers())
 
 
 def drop_prefixes(models: Models, *, memory: bool = False) -> None:
