@@ -214,11 +214,7 @@ def _going(
 
 
 def _of(models: Models, *, memory: bool) -> KVStore | None:
-    if not memory:
-        return models.store
-    from ragcache.store.tiered import ram_of  # it imports torch
-
-    return ram_of(models.store.tiers())
+    return models.store.memory if memory else models.store
 
 
 def drop_prefixes(models: Models, *, memory: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ragcache.address import is_within, lead_address, prefix_name
 from ragcache.errors import StoreError
 from ragcache.store.budgets import BudgetedTier, Resizable
-from ragcache.store.findings import Fetched, Flaw, TierStats
+from ragcache.store.findings import RAM, Fetched, Flaw, TierStats
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
 if TYPE_CHECKING:
@@ -119,6 +119,11 @@ class KVStore(Resizable):
             return None
         with entry:
             return Fetched(entry.variant(), entry.tier, entry.nbytes, perf_counter() - started)
+
+    @property
+    def memory(self) -> Tier | None:
+        """Its part that ends with this process, where there is one."""
+        return next((tier for tier in self.tiers() if isinstance(tier, Tier) and tier.name == RAM), None)
 
     @abstractmethod
     def put(self, variant: Variant, *, wanted: bool = False) -> bool:
