@@ -165,8 +165,10 @@ def joined(path: Path) -> Connected | None:
         connection.execute("SELECT revision, made FROM folder").fetchone()
         if inode_of(path) != inode:
             raise UnusableIndex("another one was put into its place")
-    except sqlite3.Error:
+    except sqlite3.Error as error:
         connection.close()
+        if isinstance(error, sqlite3.OperationalError) and inode_of(path) != inode:  # SQLite met halves of two
+            raise UnusableIndex("another one was put into its place") from error
         raise
     return Connected(connection, inode)
 
