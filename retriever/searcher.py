@@ -38,9 +38,8 @@ class Scorer(Protocol):
 @dataclass(frozen=True)
 class SearchOptions:
     mode: str = HYBRID
-    depth: int = (
-        50  # hits of each index that are fused; at least twice as many as are asked for, and all that are reranked
-    )
+    # Hits of each index that are fused; at least twice as many as are asked for, and all that are to be reranked.
+    depth: int = 50
     fusion: str = LINEAR  # of what a hybrid joins: scores, or ranks
     vector_share: float = 0.5  # of the vectors' score or ranking in a hybrid; the rest is the words'
     sentence_share: float = 0.5  # of the nearest sentence in the vectors' score; the rest is the whole chunk's

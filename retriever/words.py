@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
@@ -17,18 +18,6 @@ _RUN = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf"
     "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-
-
-def _marks(first: int, stop: int) -> str:
-    """Vowel signs and the like, which stand amid words and are no letters to Python: as ranges of a pattern."""
-    found = groupby(map(chr, range(first, stop)), lambda sign: unicodedata.category(sign)[0] == "M")
-    runs = (list(signs) for are_marks, signs in found if are_marks)
-    return "".join(f"{run[0]}-{run[-1]}" for run in runs)
-
-
-_SIGNS = _marks(0x300, 0x10000)
-# Beyond, ranges are compared one by one: only with what may be in them. No text has underscores by then.
-_WORD = re.compile(f"(?:[\\w{_SIGNS}]+|(?=[\U00010000-\U0001efff])[{_marks(0x10000, 0x1F000)}])+")
 _ASCII_WORD = re.compile("[a-z0-9]+")
 _PIECE = re.compile(f"[{_RUN}]+|[^{_RUN}]+")
 _IN_RUN = re.compile(f"[{_RUN}]")
@@ -95,6 +84,21 @@ class TextTerms:
     more: Sequence[str]  # identifiers as a whole, and parts of them: they find, and make no text longer
 
 
+def _marks(first: int, stop: int) -> str:
+    """Vowel signs and the like, which stand amid words and are no letters to Python: as ranges of a pattern."""
+    found = groupby(map(chr, range(first, stop)), lambda sign: unicodedata.category(sign)[0] == "M")
+    runs = (list(signs) for are_marks, signs in found if are_marks)
+    return "".join(f"{run[0]}-{run[-1]}" for run in runs)
+
+
+@lru_cache(maxsize=1)
+def _word() -> re.Pattern[str]:
+    """Made when a text first asks for it: it looks at 126,000 characters. No text has underscores."""
+    # Beyond 16 bits, ranges are compared one by one: only with what may be in them.
+    beyond = f"(?=[\U00010000-\U0001efff])[{_marks(0x10000, 0x1F000)}]"
+    return re.compile(f"(?:[\\w{_marks(0x300, 0x10000)}]+|{beyond})+")
+
+
 def words(text: str) -> list[str]:
     """In order, folded: no case, no accents, no compatibility forms, one spelling and ASCII's digits. Where a script
     has no spaces, a run of it becomes its characters and its pairs of neighbours. What a hyphen parts at the end of a
@@ -106,8 +110,8 @@ def words(text: str) -> list[str]:
     folded = normal_form("NFC", _ACCENTS.sub("", normal_form("NFKD", _UNSEEN.sub("", text)))).casefold()
     folded = folded.replace("_", " ")
     if not _ODD.search(folded):
-        return _WORD.findall(folded)
-    found = _WORD.findall(folded.translate(_SPELLINGS))
+        return _word().findall(folded)
+    found = _word().findall(folded.translate(_SPELLINGS))
     return [piece for word in found for piece in _pieces(word)]
 
 

@@ -124,14 +124,17 @@ def _headings(text: str, marks: Iterable[Region], labels: Matches, opened: Seque
 def _parts_turns(text: str, heading: Region, rules: set[str]) -> bool:
     """Whether it is the last line of a turn with a rule below it."""
     rule = _rule(text, heading)
-    behind = LINE_ABOVE.search(text, max(0, heading.start - PREFACE), heading.start) is not None
-    return bool(rule) and (rule in rules or (rule == "---" and behind))
+    return bool(rule) and (rule in rules or (rule == "---" and _is_right_below(text, heading)))
 
 
 def _is_command(text: str, heading: Region) -> bool:
-    """Whether it is a line of an answer, as a shell shows it: right below another one."""
-    above = LINE_ABOVE.search(text, max(0, heading.start - PREFACE), heading.start)
-    return above is not None and text.startswith("# ", heading.start)
+    """Whether it is a line of an answer, as a shell shows it."""
+    return text.startswith("# ", heading.start) and _is_right_below(text, heading)
+
+
+def _is_right_below(text: str, heading: Region) -> bool:
+    """Whether it follows a line that is not blank."""
+    return LINE_ABOVE.search(text, max(0, heading.start - PREFACE), heading.start) is not None
 
 
 def _rule(text: str, heading: Region) -> str:

@@ -22,9 +22,8 @@ ENDING = re.compile(r"[^\W\d_]{2,}")  # raised letters of 1st, Mme and ™, whic
 ORDINAL = re.compile(r"[eoarsdt]")  # one raised letter of 2e, XXe, no, 1a and Mr, behind what is COUNTED
 COUNTED = re.compile(r"(?:\d|(?<!\w)(?:[IVXLCDM]+|[nN]))\Z")
 ONE_TERM = re.compile(r"[-+−–]?[\w.,]+")
-WHOLE_LINE = re.compile(
-    r"#{1,6} |`{3}|\|[^\n]*+\n\| ---"
-)  # blocks of Markdown whose first line holds nothing before them
+# Blocks of Markdown whose first line holds nothing before them.
+WHOLE_LINE = re.compile(r"#{1,6} |`{3}|\|[^\n]*+\n\| ---")
 LAYOUT_BLOCKS = 3  # a cell with more paragraphs than this is no datum
 BAR = 3  # characters of Markdown around a cell
 # What cells may take that are repeated, in characters: so much, and so many times the text of the table itself.

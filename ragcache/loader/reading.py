@@ -10,7 +10,6 @@ from ragcache.errors import FAULTS, reason_of
 from ragcache.loader import Block, Delivery, PieceLoaded, SegmentPiece
 from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.nearness import Beyond
-from ragcache.store.tiered import ram_of
 
 logger = logging.getLogger(__name__)
 # Of a prompt, at rest, that are read or have been and are not placed yet: a whole one would be held twice. One piece
@@ -77,7 +76,7 @@ def at_hand(store: KVStore, piece: SegmentPiece) -> Delivery | None:
 
 def in_memory(store: KVStore, piece: SegmentPiece) -> bool:
     """As far as can be told without taking it."""
-    ram = ram_of(store.tiers())
+    ram = store.memory
     return bool(piece.keys) and ram is not None and ram.holds(piece.keys[0])
 
 

@@ -15,7 +15,7 @@ from ragcache.store.base import KVStore, OpenEntry
 from ragcache.store.disk import DiskTier
 from ragcache.store.findings import DISK, RAM
 from ragcache.store.ram import RamTier
-from ragcache.store.tiered import ram_of, rises
+from ragcache.store.tiered import rises
 from ragcache.types import VariantInfo, VariantKey
 
 
@@ -66,8 +66,9 @@ def lift_one(store: KVStore, key: VariantKey, pause: Callable[[], None]) -> bool
 
 
 def _near(store: KVStore) -> tuple[RamTier | None, DiskTier | None]:
-    tiers = store.tiers()
-    return ram_of(tiers), next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
+    ram, tiers = store.memory, store.tiers()
+    disk = next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
+    return ram if isinstance(ram, RamTier) else None, disk
 
 
 def _fits(ram: RamTier, entry: OpenEntry) -> bool:

@@ -224,9 +224,8 @@ class RamTier(Tier):
             indexed = {name for names in self._families.values() for name in names}
             assert indexed == set(self._residents)
             assert all(self._families.values())
-            assert {
-                name for name, one in self._residents.items() if is_prefix(one.variant.key)
-            } == self._prefixes.keys()
+            held = {name for name, one in self._residents.items() if is_prefix(one.variant.key)}
+            assert held == self._prefixes.keys()
             alike: defaultdict[str, list[str]] = defaultdict(list)
             for name, resident in self._residents.items():
                 alike[resident.variant.key.chunk].append(name)

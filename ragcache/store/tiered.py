@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import torch
@@ -148,11 +148,6 @@ class TieredStore(KVStore):
         """Into the tiers over this one, where it fits."""
         for tier in self._tiers[:level]:
             rises(variant, tier, self._last)
-
-
-def ram_of(tiers: Iterable[object]) -> RamTier | None:
-    """Of a store's tiers that in memory, where there is one."""
-    return next((tier for tier in tiers if isinstance(tier, RamTier)), None)
 
 
 def rises(variant: Variant, tier: Tier, last: Tier) -> bool:

@@ -10,12 +10,13 @@ import pytest
 from app.cachecare import prune
 from app.chat.contexts import ContextRequest, Contexts
 from app.ingestion.queue import IngestQueue
+from app.library.catalog.records import Collection
 from app.library.kv import border_around
 from app.library.kv_following import KvFollowing
 from app.library.removal import remove_collection
 from ragcache.errors import StoreError
 from ragcache.store.disk import DiskTier
-from ragcache.store.tiered import ram_of
+from ragcache.store.ram import RamTier
 from ragcache.types import VariantKey
 from tests.app.library.machines import Machine
 from tests.app.library.shelves import BOOKS, fill, put, reopened
@@ -86,9 +87,7 @@ def test_what_memory_has_of_a_text_that_another_process_here_deletes_goes(
     machines: Sequence[Machine],
 ) -> None:
     """What has seen it too, and what is within the border of a key."""
-    one = machines[0]
-    collection = fill(one.library, one.models)
-    cli, served = (Machine(*reopened(one.library, one.models)) for _ in range(2))
+    collection, cli, served = _processes(machines[0])
     contexts, following = Contexts(cli.library, cli.models), KvFollowing(served.library, served.models)
     cache = contexts.create(ContextRequest(texts=[RYE[0]]), "ann", "key-ann")
     gone = [*served.captured(*RYE), *served.captured(RYE[0], LAMPS[0])[1:], *served.captured(RYE[0], border="key-ann")]
@@ -107,8 +106,7 @@ def test_what_others_have_followed_of_it_says_nothing_of_this_memory(
 ) -> None:
     """Another process over this folder, as `ragcache cache prune` is, before this one has met any deletion."""
     one = machines[0]
-    collection = fill(one.library, one.models)
-    cli, served = (Machine(*reopened(one.library, one.models)) for _ in range(2))
+    collection, cli, served = _processes(one)
     following = KvFollowing(served.library, served.models)
     if before:
         put(one.library, one.models, collection, "/0.txt", ["Number 0."])
@@ -125,9 +123,7 @@ def test_what_others_have_followed_of_it_says_nothing_of_this_memory(
 def test_conversations_go_from_memory_with_a_collection_that_another_process_here_deletes(
     machines: Sequence[Machine],
 ) -> None:
-    one = machines[0]
-    collection = fill(one.library, one.models)
-    cli, served = (Machine(*reopened(one.library, one.models)) for _ in range(2))
+    collection, cli, served = _processes(machines[0])
     following, kept = KvFollowing(served.library, served.models), {*converse(served.models, 200, 280)}
     following.follow()
     assert len(kept & _in_memory(served)) >= 2
@@ -137,9 +133,16 @@ def test_conversations_go_from_memory_with_a_collection_that_another_process_her
 
 
 def _in_memory(machine: Machine) -> set[str]:
-    tier = ram_of(machine.models.store.tiers())
-    assert tier is not None
+    tier = machine.models.store.memory
+    assert isinstance(tier, RamTier)
     return {*tier._residents}
+
+
+def _processes(machine: Machine) -> tuple[Collection, Machine, Machine]:
+    """The command and a server over one folder of a collection."""
+    collection = fill(machine.library, machine.models)
+    cli, served = (Machine(*reopened(machine.library, machine.models)) for _ in range(2))
+    return collection, cli, served
 
 
 def test_a_text_that_others_have_still_stays(machines: Sequence[Machine]) -> None:
