@@ -40,12 +40,10 @@ class StuckStore:
         return None
 
     bring = open
+    memory = None
 
     def at_hand(self, key: VariantKey) -> None:
         return None
-
-    def tiers(self) -> tuple[StuckStore]:
-        return (self,)
 
 
 def pieces(count: int, nbytes: int) -> list[SegmentPiece]:
