@@ -119,7 +119,7 @@ async def follow(
     stored = await in_thread(cards_of, conversation_id, service, caller, EXCHANGE)
     if not stored:
         raise NotFound(NOTHING_ASKED)
-    said = _last(stored, "assistant")
+    said = stored[-1] if stored[-1].role == "assistant" else None  # or a question stands there alone
     last = EndedAnswer(id="", question=_last(stored, "user"), answer=said, notes=said.notes if said else [])
     return Response(event(last.model_dump(), name="done"), media_type=MEDIA_TYPE)
 
@@ -188,7 +188,7 @@ def _compared(
     asked = _last([message_card(one) for one in messages], "user")
     if asked is None:
         raise NotFound(NOTHING_ASKED)
-    earlier = next((one.report for one in reversed(messages) if one.role == "assistant"), None)
+    earlier = messages[-1].report if messages[-1].role == "assistant" else None
     options = _options(body, service, (earlier or {}).get("seed"))
     options["linker"], options["border"] = FULL, caller.border_of(collection)
     options["collection_id"] = collection.id

@@ -137,6 +137,14 @@ def test_what_is_no_text_is_told_as_text(client: httpx2.Client, catalog: Catalog
     assert last.count("at \\u2026") == 2, "of the message, and of the answer's end"
 
 
+def test_a_question_that_stands_alone_has_no_answer(client: httpx2.Client, catalog: Catalog) -> None:
+    conversation = catalog.conversations.create(catalog.collections.get("default"), "t")
+    for said in ([NewMessage("user", "first"), NewMessage("assistant", "said")], [NewMessage("user", "alone")]):
+        catalog.conversations.add(conversation.id, said)
+    told = client.get(f"/v1/conversations/{conversation.id}/answer").text
+    assert '"alone"' in told and '"answer":null' in told.replace(": ", ":")
+
+
 def test_words_are_looked_for_in_titles_and_messages(client: httpx2.Client, catalog: Catalog) -> None:
     made = [
         client.post("/v1/conversations", json={"title": one}).json()["id"] for one in ("Über Häfen", "100 % b_c", "")
