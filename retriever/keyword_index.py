@@ -19,7 +19,7 @@ from retriever.source import Source
 from retriever.words import asked_terms, language_mark, words
 
 # Of how texts become words; another one makes the index anew.
-IDENTITY = f"words 7, stems {STEMS}, Unicode {unicodedata.unidata_version}"
+IDENTITY = f"words 8, stems {STEMS}, Unicode {unicodedata.unidata_version}"
 TIER = 2  # a segment holds at least so many times the chunks of the next: a logarithm of them is searched
 DEAD_PART = 4  # a segment is written anew when one chunk of so many is gone
 _ALIGNED = 64

@@ -68,6 +68,8 @@ _JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_\-./:,][^\W_]++)++")
 _SIGNS_OF_JOINED = re.compile(r"[_\-/,]")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _LETTERS = re.compile(r"(?<![A-Za-z])[A-Za-z]{3,64}+(?![A-Za-z])")
+# Languages and the like that differ in signs alone: C++, C#.
+_SIGNED = re.compile(r"(?<![^\W_])[A-Za-z][A-Za-z0-9]{0,15}(?:\+\+|#)(?![\w+#])")
 _LONGEST_JOINED = 64
 MOST_ASKED = 512  # distinct words of a question, half from its start and half from its end
 MOST_SPLIT = 32  # words of a question that may be compounds
@@ -142,14 +144,16 @@ def terms(text: str) -> TextTerms:
 
 
 def wholes(text: str) -> list[str]:
-    """Identifiers and numbers that `words` cuts, without the signs that held them together; and the parts of those that
-    capitals hold together.
+    """Identifiers and numbers that `words` cuts, without the signs that held them together; names with the signs that
+    end them; and the parts of those that capitals hold together.
     """
     found = [
         _SIGNS_OF_JOINED.sub("", one).casefold().translate(_SPELLINGS)
         for one in _JOINED.findall(text)
         if len(one) <= _LONGEST_JOINED and ("_" in one or any(map(str.isdigit, one)))
     ]
+    if "#" in text or "++" in text:
+        found += (one.casefold() for one in _SIGNED.findall(text))
     if _HUMP.search(text):
         for one in _LETTERS.findall(text):
             humps = _HUMP.sub(" ", one).casefold().split()
