@@ -29,7 +29,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.vllm.block_names import Leaders, LinkName
 from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.outcomes import LinkTotals
-from ragcache.engine.vllm.plans import Pace
+from ragcache.engine.vllm.plans import Pace, Stepping
 from ragcache.engine.vllm.requests import KEY, CaptureRequest, capture_params, link_params, read_request
 from ragcache.errors import ConfigError, PromptError
 from ragcache.store import open_store
@@ -45,7 +45,7 @@ PROMPTS = 64
 ABORTED, AT_THE_DOOR = "aborted", "refused by vLLM itself"
 SYSTEM, DOCUMENT = make_system(40), make_chunks(50, 61, 48, 55, 42, 34)
 STRANGERS = make_chunks(30, 17, seed=9)
-ALWAYS = Pace(LinkSettings(link_when="always"), 2048, 1)
+ALWAYS = Pace(LinkSettings(link_when="always"), Stepping(), 1)
 CAPTURED = System(draw(20, 77))  # behind it chunks are captured: links of the others stay what they are
 # What is raised before vLLM has the request: no object, too deep, too large a number.
 DOOR = (AttributeError, ConfigError, RecursionError, TypeError, ValueError)

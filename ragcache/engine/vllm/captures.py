@@ -30,14 +30,10 @@ class Storing:
     def __init__(self) -> None:
         self._threads = DiskThreads(1, "ragcache-store", STORE_S, initializer=leave_cores)
         self._tasks: dict[str, Task[bool]] = {}
-        self._refused: dict[str, str] = {}
 
     def begin(self, request: str, store: KVStore, variant: Variant) -> None:
         """Whoever captures asks for it to be kept, whatever goes for it."""
         self._tasks[request] = self._threads.submit(partial(store.put, variant, wanted=True))
-
-    def refuse(self, request: str, reason: str) -> None:
-        self._refused[request] = reason
 
     @property
     def awaited(self) -> list[Future[Any]]:
@@ -45,8 +41,7 @@ class Storing:
 
     def tell(self, answers: Answers) -> None:
         """What has ended since."""
-        refused, self._refused = self._refused, {}
-        for request, told in (*refused.items(), *self._ended()):
+        for request, told in self._ended():
             answers.stored.append(Stored(request))
             answers.incidents += [] if told is None else [Incident(request, told)]
 
@@ -83,13 +78,14 @@ def captured(
     storing: Storing,
     store: KVStore,
 ) -> None:
-    """Computes the next slice; what is complete is handed over, or begun to be stored."""
+    """Computes the next slice; what is complete is handed over, or begun to be stored. Raises PromptError for what its
+    key does not name.
+    """
     reason = misnamed(capture, linking)
     if linking.loading is not None and linking.loading.lags:
         reason = "upper layers of what stands before it have not come"
     if reason is not None:
-        storing.refuse(capture.request, f"not captured: {reason}")
-        return
+        raise PromptError(reason)
     if linking.recorder is None:
         lengths = [span.stop - span.start for _, span in sorted(linking.placed.items())]
         assert sum(lengths) == capture.start, (lengths, capture.start)

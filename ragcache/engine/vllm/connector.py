@@ -8,6 +8,7 @@ workers fill these (cached KV placed, some rows computed), and vLLM goes on with
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +82,8 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._finished: set[str] = set()
         self._failed: set[str] = set()
         self._parked: dict[str, Any] = {}  # vLLM's requests
-        self._tailed: dict[str, Any] = {}  # of these, those that go on, and rows of which are to be computed yet
+        self._resumed: dict[str, Any] = {}  # of these, those that are to go on, until vLLM takes them up
+        self._taken_up: dict[str, Any] = {}  # in the last step
         self._own: list[KVStore] = []  # an engine in this process gives its own in their place
         self.own, self._steps = OwnTime(), Steps()
         if role is KVConnectorRole.SCHEDULER:
@@ -214,27 +216,25 @@ class RagcacheConnector(KVConnectorBase_V1):
         scheduled = scheduler_output.num_scheduled_tokens
         prefill = sum(count for count in scheduled.values() if count > 1)
         work = _ordinary_work(scheduler_output)
-        promoted = [name for name, request in self._tailed.items() if request.status != WAITING]
+        promoted = [name for name, request in self._resumed.items() if request.status != WAITING]
         budget = Budget(left, used > 0, self._spans_per_step(), prefill, work)
         orders = self.scheduler.step(budget, dict.fromkeys((*scheduled, *promoted)))
-        for name in promoted:  # vLLM shows their blocks to others from now on, whether it computes them or not
-            del self._tailed[name]
+        # vLLM shows their blocks to others from now on, whether it computes them or not.
+        self._taken_up = {name: self._resumed.pop(name) for name in promoted}
         if orders.compute:  # before vLLM's forward, or in it; other orders come after it
             scheduler_output.has_sync_kv_loads = True
         for name in orders.finish:
-            request = self._parked.pop(name)
-            self._resume(request)
-            if self.scheduler.has_tail(name):
-                self._tailed[name] = request
+            self._resume(name, self._parked.pop(name))
         return StepOrders(orders)
 
-    def _resume(self, request: Any) -> None:
+    def _resume(self, name: str, request: Any) -> None:
         """A parked request counts as computed up to its end; the workers do not know it yet, so it can still be told
         where to go on, as vLLM itself does after a load that failed.
         """
-        position = self.scheduler.resumes(request.request_id)
+        position = self.scheduler.resumes(name)
         if position is not None:
             request.num_computed_tokens = position
+            self._resumed[name] = request
 
     def _spans_per_step(self) -> int:
         """Attention backends of GPUs have room for as many sequences as vLLM may run; the CPU's takes any number."""
@@ -269,8 +269,29 @@ class RagcacheConnector(KVConnectorBase_V1):
     def update_connector_output(self, connector_output: Any) -> None:
         if isinstance(connector_output.kv_connector_worker_meta, StepAnswers):
             self.scheduler.answered(connector_output.kv_connector_worker_meta.answers)
+        if spoilt := connector_output.invalid_block_ids:
+            self._spoilt(spoilt)
+
+    def _spoilt(self, blocks: set[int]) -> None:
+        """What runs on them vLLM computes anew; not what it has taken up and not scheduled, nor what is parked and was
+        to go on where we say. Nobody finds them by name: who computes them may be gone before it has.
+        """
+        self._manager.evict_blocks(blocks)
+        for name in self._parked:
+            if not blocks.isdisjoint(self._blocks(name)):
+                self.scheduler.failed(name, "what it shares with another prompt was not computed")
+        for name, request in self._taken_up.items():
+            left = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+            if left and not blocks.isdisjoint(self._blocks(name)):
+                self._manager.free(request)  # as vLLM does after a load that failed
+                request.num_computed_tokens = 0
+
+    def _blocks(self, name: str) -> Sequence[int]:
+        blocks: Sequence[int] = self._manager.get_block_ids(name)[0]
+        return blocks
 
     @counted
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        self._tailed.pop(request.request_id, None)
+        for known in (self._resumed, self._taken_up):
+            known.pop(request.request_id, None)
         return False, self.scheduler.gone(request.request_id)

@@ -11,7 +11,7 @@ from ragcache.engine.vllm.block_names import LinkName
 from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Probe, Probed, PromptRows
 from ragcache.engine.vllm.requests import CaptureRequest
-from ragcache.errors import ConfigError
+from ragcache.errors import ConfigError, PromptError
 from ragcache.link_job import LinkJob
 from ragcache.link_phase import Front, Phase
 from ragcache.linkage import Linkage
@@ -225,10 +225,16 @@ def _fitting(rows: Positions, tokens: int, spans: int) -> int:
 
 
 class CaptureJob:
-    """KVGen's step inside vLLM. The one token that vLLM generates after it is of no use to anybody."""
+    """KVGen's step inside vLLM. The one token that vLLM generates after it is of no use to anybody. Where nothing is
+    captured vLLM computes the prompt: its blocks hold what others left there.
+    """
 
     def __init__(self, request: str, asked: CaptureRequest, blocks: Sequence[int], skip: int):
-        """`skip`: so many positions are in vLLM's prefix cache."""
+        """`skip`: so many positions are in vLLM's prefix cache. Raises PromptError where there are any: whatever they
+        are, they are not what was named, and not ours to write over.
+        """
+        if skip:
+            raise PromptError(f"vLLM holds {skip} tokens of it already")
         self.request = request
         self.phase = Phase.NEW
         self._asked, self._blocks = asked, tuple(blocks)
@@ -240,9 +246,6 @@ class CaptureJob:
         self._pieces = tuple(SegmentPiece(index, starts[index], (key,)) for index, key in enumerate(asked.keys[:-1]))
         self._waiting = {piece.index for piece in self._pieces}
         self.report = Report("capture", starts[-1], starts[-1], 0, other_computed=len(asked.segments[-1]))
-        if skip:  # whatever it is, it is not what was named, and not ours to write over
-            self.report.incidents.append(f"not captured: vLLM holds {skip} tokens of it already")
-            self.phase = Phase.DONE
 
     def load(self) -> Load:
         self.phase = Phase.LOADING if self._waiting else Phase.COMPUTE
@@ -258,13 +261,10 @@ class CaptureJob:
         return self.phase in (Phase.LOADING, Phase.COMPUTE)
 
     def loaded(self, answer: PieceLoaded) -> None:
-        if self.phase is not Phase.LOADING:
-            return
+        """Raises PromptError for what cannot stand behind it."""
         if answer.chosen is None:
             self.report.incidents += answer.incidents
-            self.report.incidents.append(f"not captured: segment {answer.index} before it is not stored")
-            self.phase = Phase.DONE
-            return
+            raise PromptError(f"segment {answer.index} before it is not stored")
         self._waiting.discard(answer.index)
         if not self._waiting:
             self.phase = Phase.COMPUTE

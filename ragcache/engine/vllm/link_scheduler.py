@@ -18,7 +18,7 @@ from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.own_time import OwnTime
-from ragcache.engine.vllm.plans import PLANNERS, WAIT_S, Pace, Plans, plan_linkage
+from ragcache.engine.vllm.plans import PLANNERS, WAIT_S, Pace, Plans, Stepping, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, LinkRequest, ReportRequest, read_request
 from ragcache.engine.vllm.waiting import WaitingPrompts
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
@@ -42,17 +42,15 @@ class LinkScheduler:
         *,
         ranks: int,
         layers: int,
-        token_bytes: int,
-        pass_tokens: int = 2048,
-        gpu: bool = False,
+        token_bytes: int,  # K and V, on one rank
+        steps: Stepping,
         clock: Callable[[], float] = perf_counter,
     ):
-        """`token_bytes`: K and V of one token on one rank. `pass_tokens`: most that one forward takes."""
         self.store, self._clock, self.outcomes, self.own = store, clock, Outcomes(), OwnTime()
         self.exchanges: Container[str] = ()  # of an engine in this process: what it captures goes there
         self._fingerprint, self._settings, self._ranks, self._layers = fingerprint, settings, ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
-        self.pace = Pace(settings, pass_tokens, layers, gpu=gpu, clock=clock)
+        self.pace = Pace(settings, steps, layers, clock=clock)
         self._leaders, self._waiting, self._capturing = Leaders(), WaitingPrompts(), Capturing()
         self._plans = Plans(DiskThreads(PLANNERS, "ragcache-plan", settings.load_timeout_s, clock))
         self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
@@ -135,8 +133,8 @@ class LinkScheduler:
         self.outcomes.refuse(request, kind, [*told, f"{done}: {reason}"])
         for known in (self._tails, self._positions, self._jobs):
             known.pop(request, None)
-        if self._started.pop(request, None) is not None:
-            self._failing.add(request)  # it is parked
+        if self._started.pop(request, None) is not None:  # it is parked
+            self._failing.add(request)
 
     def matched(self, request: str, computed: int) -> int | None:
         """Tokens beyond `computed` whose KV vLLM is to wait for. It is the whole prompt, so that there are blocks for
@@ -170,10 +168,6 @@ class LinkScheduler:
         else:
             self._asked[request] = judged
         return judged
-
-    def has_tail(self, request: str) -> bool:
-        """Whether rows of it wait for the step in which vLLM goes on with it."""
-        return request in self._tails
 
     def resumes(self, request: str) -> int | None:
         """Where vLLM goes on once we are finished: it computes the rest as any prompt's end. None for a request that is
@@ -218,11 +212,11 @@ class LinkScheduler:
         self._adopt_plans()
         release = self._rooms.take_back(lambda request: request in self._jobs and self._jobs[request].needs_room)
         full, work = False, StepWork()
-        for request in [request for request in scheduled if request in self._tails]:
-            work.compute.append(self._tails.pop(request))
+        for request in scheduled:
+            work.compute += [self._tails.pop(request)] if request in self._tails else []
             self._leaders.done(request)
         most = self.pace.forward(budget)
-        left, later = most.without(work.compute), most.without(self._tails.values())
+        left, later = most.without(work.compute), self.pace.later(most, self._tails.values())
         others = not self._rooms.short(self._jobs) and (budget.busy or self._plans or any_linked(self._jobs.values()))
         for job in tuple(self._jobs.values()):
             with self._linking(job.request):
@@ -250,8 +244,11 @@ class LinkScheduler:
             if isinstance(job, RequestJob):
                 self._positions[request] = job.resumes
                 self.pace.linked(job, self._ranks)
-                if request not in self._tails:
+                if request not in self._tails and not self.pace.steps.ahead:
                     self._leaders.done(request)
+            else:  # vLLM may take its blocks back and ask anew
+                self._asked.pop(request)
+                self._leaders.gone(request)
         return tuple(done)
 
     def answered(self, answers: Answers) -> None:
@@ -283,8 +280,11 @@ class LinkScheduler:
         self.pace.measured(answers.measured)
         for failed in answers.failed:
             self._capturing.ended(failed.request)
-            if failed.request in self._asked:  # or it is gone, or another rank has said so
-                self._unlink(failed.request, FAILED, failed.reason)
+            self.failed(failed.request, failed.reason)
+
+    def failed(self, request: str, reason: str) -> None:
+        if request in self._asked:  # or it is gone, or that was said before
+            self._unlink(request, FAILED, reason)
 
     def _report_of(self, request: str) -> Report | None:
         job = self._jobs.get(request)

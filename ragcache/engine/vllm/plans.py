@@ -16,7 +16,7 @@ from ragcache.engine.vllm.block_names import PromptNames, link_name
 from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings
 from ragcache.engine.vllm.jobs import NamedLinkage, RequestJob
 from ragcache.engine.vllm.meeting import Approach
-from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
+from ragcache.engine.vllm.orders import Compute, Measured, Orders, PromptRows
 from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError
 from ragcache.link_job import LinkJob
@@ -40,6 +40,18 @@ HEARD_S = 1.0  # that the first requests wait at most for what was measured befo
 WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
 
 
+@dataclass(frozen=True)
+class Stepping:
+    """How an engine makes its steps."""
+
+    pass_tokens: int = 2048  # most that one forward takes
+    # Rows of ours never join a forward of vLLM's, what a worker's clock sees is their launching, and passes were
+    # measured before any request, of which the first answers tell.
+    gpu: bool = False
+    # A step is scheduled before what became of the last one is known: nothing may fail once vLLM goes on with it.
+    ahead: bool = False
+
+
 class Pace:
     """What steps of one engine take, and what that means for a prompt that could be linked. Planning threads read it
     while the scheduler's thread writes.
@@ -48,20 +60,16 @@ class Pace:
     def __init__(
         self,
         settings: LinkSettings,
-        pass_tokens: int,
+        steps: Stepping,
         layers: int,
         *,
-        gpu: bool = False,
         clock: Clock = perf_counter,
     ):
-        """`gpu`: rows of ours never join a forward of vLLM's, what a worker's clock sees is their launching, and passes
-        were measured before any request, of which the first answers tell.
-        """
-        self.rates, self._settings, self._gpu, self._clock = Rates(), settings, gpu, clock
-        self._pass_tokens, self._layers = pass_tokens, layers
+        self.rates, self._settings, self._clock = Rates(), settings, clock
+        self.steps, self._layers = steps, layers
         self._ordinary = Work()  # of the last step in which others did no more than decode
         self._heard = threading.Event()
-        if not gpu or settings.always:
+        if not steps.gpu or settings.always:
             self._heard.set()
 
     def forward(self, budget: Budget) -> Forward:
@@ -69,6 +77,10 @@ class Pace:
         least = self._settings.least_tokens
         tokens = min(budget.left, self._beside - budget.prefill) if budget.busy else budget.left
         return Forward(max(tokens, least), budget.spans, max(budget.left, least))
+
+    def later(self, forward: Forward, tails: Iterable[Compute]) -> Forward:
+        """What the step may take in which vLLM goes on with a request, beside what waits for it already."""
+        return Forward(0, 0) if self.steps.ahead else forward.without(tails)
 
     @property
     def _beside(self) -> int:
@@ -79,7 +91,7 @@ class Pace:
             return self._settings.step_tokens
         works = (Work(passes=1), Work(rows=1, attended=AMID))
         a_pass, row = (self.rates.seconds(work, fresh=False) for work in works)
-        return self._pass_tokens if a_pass >= self._pass_tokens * row else int(a_pass / row)
+        return self.steps.pass_tokens if a_pass >= self.steps.pass_tokens * row else int(a_pass / row)
 
     def ordered(self, budget: Budget, orders: Orders) -> Orders:
         """The orders of a step with what is computed in it, so that the worker can say how long that took."""
@@ -92,7 +104,7 @@ class Pace:
 
     def _own(self, ordinary: Work, orders: Orders) -> Work:
         forwards = bool(ordinary.rows) + bool(orders.compute)
-        work = Work(passes=forwards if self._gpu else min(1, forwards))
+        work = Work(passes=forwards if self.steps.gpu else min(1, forwards))
         for one in orders.compute:
             work += _rows(one.rows)
         for probe in orders.probe:
@@ -112,7 +124,7 @@ class Pace:
         """A request's KV is complete: what placing it took, and how much of it was computed again. The report has the
         seconds of all ranks together.
         """
-        if not self._gpu:
+        if not self.steps.gpu:
             self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
         self.rates.observe_link(job.linkage.linker.choosing, *job.repair)
 
@@ -127,13 +139,13 @@ class Pace:
             most = max(1, self._beside, self._settings.least_tokens)
         terms = Terms(
             known=known,
-            pass_tokens=self._pass_tokens,
+            pass_tokens=self.steps.pass_tokens,
             steps=steps,
             step_seconds=step,
             overlaps=self._settings.meets and known <= exact,
             focuses=True,
             slice_tokens=most,
-            apart=self._gpu,
+            apart=self.steps.gpu,
         )
         return worthwhile(plan, linker, self.rates, terms)
 
@@ -144,7 +156,7 @@ class Pace:
         return Forecast(own.worthwhile(plan, linker), own.rates, own._plain(len(plan.ids)))
 
     def _plain(self, tokens: int, known: int = 0) -> float:
-        return self.rates.first_token(plain_seconds(tokens, self.rates, Terms(known, self._pass_tokens)))
+        return self.rates.first_token(plain_seconds(tokens, self.rates, Terms(known, self.steps.pass_tokens)))
 
     def unlinked(self, report: Report | None, known: int) -> None:
         """Of a prompt that is computed plainly, by now it is known what vLLM has of it already: when it is foretold."""

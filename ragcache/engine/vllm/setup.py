@@ -23,6 +23,7 @@ from ragcache.engine.fingerprint import (
 from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.checks import refuse
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
+from ragcache.engine.vllm.plans import Stepping
 from ragcache.errors import ConfigError, ModelError
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -86,8 +87,11 @@ class Setup:
             ranks=self.ranks,
             layers=self.layers,
             token_bytes=self.token_bytes,
-            pass_tokens=int(self.vllm_config.scheduler_config.max_num_batched_tokens),
-            gpu=current_platform.is_cuda_alike(),
+            steps=Stepping(
+                pass_tokens=int(self.vllm_config.scheduler_config.max_num_batched_tokens),
+                gpu=current_platform.is_cuda_alike(),
+                ahead=bool(self.vllm_config.scheduler_config.async_scheduling),
+            ),
         )
 
     @property

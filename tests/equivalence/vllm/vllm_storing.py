@@ -11,11 +11,11 @@ import pytest
 from ragcache.engine.vllm.requests import KEY, capture_params
 from ragcache.errors import StoreFull
 from ragcache.store import open_store
-from ragcache.types import Segment, Variant, VariantKey
+from ragcache.types import Segment, Text, Variant, VariantKey
 from tests.cold_prompts import LIMIT_S
 from tests.equivalence.vllm.conftest import OpenPair, Pair
-from tests.tiny import make_question, make_system
-from tests.vllm_state import left_as_found
+from tests.tiny import make_chunks, make_question, make_system
+from tests.vllm_state import drain, left_as_found
 
 SYSTEM = make_system(40)
 
@@ -32,20 +32,27 @@ def pair(opened: Pair) -> Iterator[Pair]:
         yield opened
 
 
-def capture(pair: Pair, system: Segment) -> tuple[VariantKey, Any]:
-    """A client's request, and what tells of its end."""
+def capture(pair: Pair, system: Segment, *behind: Segment, most: int = 1) -> tuple[VariantKey, Any]:
+    """A client's request, and what tells of its end. `behind` it: what is captured in its place."""
     from vllm import SamplingParams
 
-    key, outputs, done = VariantKey(pair.engine.spec.fingerprint, "", (), system.hash), list[Any](), threading.Event()
+    keys, outputs, done = (
+        [VariantKey(pair.engine.spec.fingerprint, "", (), system.hash)],
+        list[Any](),
+        threading.Event(),
+    )
+    keys += [VariantKey(keys[0].fingerprint, system.hash, (), one.hash) for one in behind]
+    segments = [system, *behind]
 
     def deliver(output: Any) -> None:
         outputs.append(output)
         if output is None or output.finished:
             done.set()
 
-    params = SamplingParams(max_tokens=1, extra_args={"kv_transfer_params": capture_params([system], [key])})
-    pair.engine.submit(system.ids, params, deliver)
-    return key, (outputs, done)
+    asked = {"kv_transfer_params": capture_params(segments, keys)}
+    params = SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True, extra_args=asked)
+    pair.engine.submit([token for one in segments for token in one.ids], params, deliver)
+    return keys[-1], (outputs, done)
 
 
 def test_others_answer_while_the_disk_takes_its_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,3 +84,18 @@ def test_a_disk_that_is_full_is_told_with_the_answer(pair: Pair, monkeypatch: py
     _, (outputs, done) = capture(pair, make_system(41))
     assert done.wait(LIMIT_S)
     assert outputs[-1].kv_transfer_params[KEY]["incidents"] == ["KV not stored: the disk of /kv is nearly full"]
+
+
+def test_where_nothing_is_captured_the_prompt_is_computed(pair: Pair) -> None:
+    """Its blocks hold what others left there, and whoever captures may let vLLM go on."""
+    (chunk,), system = make_chunks(60), make_system(44)
+    list(pair.vllm.generate([make_system(30), make_question(150)], max_tokens=40))
+    drain(pair.engine)
+    pair.engine.forget_prefixes()
+    key, (outputs, done) = capture(pair, system, chunk, most=12)
+    assert done.wait(LIMIT_S)
+    (incident,) = outputs[-1].kv_transfer_params[KEY]["incidents"]
+    assert incident == "not captured: segment 0 before it is not stored"
+    assert pair.engine._worker.store.open(key) is None
+    segments = [system, Text(chunk.ids)]
+    assert list(outputs[-1].outputs[0].token_ids) == list(pair.torch.generate(segments, max_tokens=12, linker="full"))

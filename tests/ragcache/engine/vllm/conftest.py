@@ -13,6 +13,7 @@ from ragcache.engine.vllm.block_names import LinkName, SharedBlocks
 from ragcache.engine.vllm.budget import Budget, LinkSettings
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Probed, PromptRows
+from ragcache.engine.vllm.plans import Stepping
 from ragcache.engine.vllm.requests import link_params
 from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.store import open_store
@@ -85,7 +86,12 @@ MakeScheduler = Callable[..., LinkScheduler]
 @pytest.fixture
 def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
     def make(
-        *, ranks: int = 1, gpu: bool = False, clock: Callable[[], float] = perf_counter, **settings: Any
+        *,
+        ranks: int = 1,
+        gpu: bool = False,
+        ahead: bool = False,
+        clock: Callable[[], float] = perf_counter,
+        **settings: Any,
     ) -> LinkScheduler:
         return LinkScheduler(
             tiny.engine.spec.fingerprint,
@@ -94,7 +100,7 @@ def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
             ranks=ranks,
             layers=LAYERS,
             token_bytes=TOKEN_BYTES,
-            gpu=gpu,
+            steps=Stepping(gpu=gpu, ahead=ahead),
             clock=clock,
         )
 

@@ -37,6 +37,15 @@ def test_the_last_slice_waits_if_the_step_takes_it_and_the_question(
     assert len(worker.rows) == (0 if waits else 63)
 
 
+def test_nothing_waits_where_vllm_schedules_ahead(make_scheduler: MakeScheduler) -> None:
+    """It would be told too late that what it goes on with is not right."""
+    scheduler, worker = make_scheduler(step_tokens=100, ahead=True), Worker()
+    arrive(scheduler, "a", "cci:ratio=1")
+    while not worker.finished:
+        scheduler.answered(worker.obey(scheduler.step(Budget(1000, True, 1000), ["another"])))
+    assert worker.rows == list(range(7, ASKED_AT))
+
+
 def test_what_others_may_share_does_not_wait(make_scheduler: MakeScheduler) -> None:
     """vLLM shows the KV of exact segments to everybody as soon as the request goes on."""
     scheduler, worker = make_scheduler(), Worker(bad={SYSTEM_PIECE})

@@ -120,6 +120,22 @@ def test_a_tail_holds_the_others_until_it_is_computed(make_scheduler: MakeSchedu
     assert scheduler.matched("b", SHARED) is not None
 
 
+@pytest.mark.parametrize("linker", ["naive", "first_tokens:k=4"])
+def test_where_vllm_schedules_ahead_a_leader_is_done_once_vllm_goes_on(
+    make_scheduler: MakeScheduler, linker: str
+) -> None:
+    """Before that it has shown the blocks to nobody, though it will soon hear that they are there."""
+    scheduler, worker = make_scheduler(ahead=True), Worker()
+    for name in "ab":
+        begin(scheduler, name, linker=linker)
+    park(scheduler, "a")
+    while not worker.finished:
+        scheduler.answered(worker.obey(scheduler.step(FREE)))
+    assert scheduler.matched("b", 0) is None
+    scheduler.step(FREE, ["a"])
+    assert scheduler.matched("b", SHARED) is not None
+
+
 def test_other_links_wait_for_nobody(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler()
     begin(scheduler, "a")

@@ -9,6 +9,7 @@ from ragcache.engine.vllm.block_names import LinkName
 from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Failed
+from ragcache.engine.vllm.plans import Stepping
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.policy import Rates, Work
 from ragcache.store.base import KVStore
@@ -78,6 +79,7 @@ def scheduler(tiny: Tiny, folder: SlowFolder, clock: list[float]) -> Iterator[Li
         ranks=1,
         layers=LAYERS,
         token_bytes=TOKEN_BYTES,
+        steps=Stepping(),
         clock=lambda: clock[0],
     )
     yield made
