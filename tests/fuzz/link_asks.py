@@ -121,13 +121,14 @@ class Campaign:
     # -- what is asked ----------------------------------------------------------------------------------------------
 
     def _draw(self) -> Ask:
-        segments, params = self._capture() if self.dice.random() < 0.15 else self._link()
+        segments, params = self._capture() if (captures := self.dice.random() < 0.15) else self._link()
         ids = [token for segment in segments for token in segment.ids]
         if self.dice.random() < 0.05:
             ids[self.dice.randrange(len(ids))] = self.dice.randrange(199)
         for _ in range(self.dice.choice((0, 0, 1, 1, 1, 3))):
             params = mutated(params, self.dice)
-        return Ask(tuple(ids), params, self.dice.random() < 0.06)
+        # Whether a capture has failed when it is aborted nobody knows.
+        return Ask(tuple(ids), params, self.dice.random() < 0.06 and not captures)
 
     def _link(self) -> tuple[list[Segment], Any]:
         dice = random.Random(self.dice.randrange(PROMPTS))  # few prompts, whose right answers are computed once
@@ -156,7 +157,7 @@ class Campaign:
         try:
             asked = read_request(ask.params, ask.ids, "auto", name)
             if isinstance(asked, CaptureRequest):  # of exchanges there are none
-                return ("refused", self._plain_answer(ask.ids)) if asked.exchange else ("captured", None)
+                return "refused" if asked.exchange else "captured", self._plain_answer(ask.ids)
             made = plan_linkage(asked, name, self.store, True, ALWAYS) if asked is not None else None
         except (PromptError, ConfigError):
             return "refused", self._plain_answer(ask.ids)
@@ -212,12 +213,13 @@ class Campaign:
                 return Answer(tokens, output.kv_transfer_params, self.leaders.found_plain(name))
 
     def _check(self, ask: Ask, wanted: tuple[str, list[int] | None], answer: Answer) -> None:
-        kind, tokens = wanted
-        told = answer.told
+        (kind, tokens), told = wanted, answer.told
         if answer.tokens is None:
             self.kinds[told] += 1
             self._refused += kind == "refused" and told == ABORTED
             return
+        if kind == "captured" and told[KEY]["incidents"]:  # what is to stand before it is not stored
+            kind = "refused"
         self.kinds[kind] += 1
         self._refused += kind == "refused"
         where = f"{kind}: {str(ask.params)[:2000]} of {ask.ids}" if not _deep(ask.params) else kind

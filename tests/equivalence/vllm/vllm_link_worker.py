@@ -204,11 +204,11 @@ def test_only_what_was_placed_is_named(open_pair: OpenPair, named: str, told: st
         rows = PromptRows(second.ids, tuple(range(end, end + len(second))), blocks)
         worker.obey(Orders(capture=(Capture("one", rows, second, end, key),)))
         answers = Answers()
-        while not answers.stored:
+        while not (answers.stored or answers.failed):
             answers = answers.joined(worker.take_answers() or Answers())
         worker.close()
-    assert len(answers.incidents) == (told is not None)
-    assert all(str(told) in one.incident for one in answers.incidents)
+    assert [one.request for one in answers.failed] == ["one"] * (told is not None)
+    assert all(str(told) in one.reason for one in answers.failed)
     assert bool(store.variants(key.family)) is (told is None)
 
 
