@@ -68,8 +68,10 @@ _JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_\-./:,][^\W_]++)++")
 _SIGNS_OF_JOINED = re.compile(r"[_\-/,]")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _LETTERS = re.compile(r"(?<![A-Za-z])[A-Za-z]{3,64}+(?![A-Za-z])")
-# Languages and the like that differ in signs alone: C++, C#.
-_SIGNED = re.compile(r"(?<![^\W_])[A-Za-z][A-Za-z0-9]{0,15}(?:\+\+|#)(?![\w+#])")
+# Languages and the like that differ in signs alone: C++ (with its year behind it or not), C#.
+_SIGNED = re.compile(
+    r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]{0,15}(?:\+\+(?=(?:\d\d)?(?![A-Za-z0-9_+#]))|#(?![A-Za-z0-9_+#]))"
+)
 _LONGEST_JOINED = 64
 MOST_ASKED = 512  # distinct words of a question, half from its start and half from its end
 MOST_SPLIT = 32  # words of a question that may be compounds

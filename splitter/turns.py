@@ -34,6 +34,7 @@ PREFACE = 200  # characters at most, beside a title, before the first turn of a 
 FENCE = re.compile(r"[ \t]{0,3}+(?:```|~~~)")
 RULE = re.compile(r"\n[ ]{0,3}+(-{3,}+)[ \t]*+\Z")
 LINE_ABOVE = re.compile(r"\S[^\S\n]*+\n\Z")
+COLON_ABOVE = re.compile(r":[^\S\n]*+\n\Z")
 Matches = Sequence[re.Match[str]]
 
 
@@ -128,8 +129,9 @@ def _parts_turns(text: str, heading: Region, rules: set[str]) -> bool:
 
 
 def _is_command(text: str, heading: Region) -> bool:
-    """Whether it is a line of an answer, as a shell shows it."""
-    return text.startswith("# ", heading.start) and _is_right_below(text, heading)
+    """Whether it is a line of an answer, as a shell shows it: right below what announces it."""
+    above = max(0, heading.start - PREFACE)
+    return text.startswith("# ", heading.start) and COLON_ABOVE.search(text, above, heading.start) is not None
 
 
 def _is_right_below(text: str, heading: Region) -> bool:
@@ -142,6 +144,11 @@ def _rule(text: str, heading: Region) -> str:
     return found[1] if found else ""
 
 
+def _is_date(text: str, title: Region, below: Region) -> bool:
+    """Whether it stands below a title to say when that was."""
+    return title.level < below.level and any(map(str.isdigit, text[below.start : below.end]))
+
+
 def _is_talk(text: str, headings: Sequence[Region], labels: Matches) -> bool:
     """Whether a text is nothing but a conversation, so that headings amid it are those of answers: it begins with a
     turn, below titles at most, is no list of questions, and no other heading stands right above a turn.
@@ -150,8 +157,9 @@ def _is_talk(text: str, headings: Sequence[Region], labels: Matches) -> bool:
     title = [heading for heading in headings if heading.start < first]
     ends, begins = [front_matter_end(text), *(one.end for one in title)], [*(one.start for one in title), first]
     said = sum(len(text[end:start].strip()) for end, start in zip(ends, begins, strict=True))
-    deeper = all(one.level < other.level for one, other in pairwise(title))  # as of a title with a date below it
-    if said > (PREFACE if len(title) < 2 else 0) or not deeper:
+    if len(title) > 1 and not (len(title) == 2 and _is_date(text, *title)):
+        return False
+    if said > (PREFACE if len(title) < 2 else 0):
         return False
     if all((match["ask"] or match["answer"]).lower() in WRITTEN for match in labels):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.library.identities import current_identity
 from app.library.kv import Shelf, families_of, has_kv
 from app.models import Models
-from ragcache.store.base import KVStore, Tier
+from ragcache.store.base import KVStore
 from ragcache.store.findings import DISK, RAM
 from ragcache.store.folder import CacheFolder, engine_name
 
@@ -27,12 +27,8 @@ class KeptChunks:
         if self._identity is None:
             return [], 0
         (family,) = families_of(self._identity, [token_hash], border)
-        held = [
-            info.nbytes
-            for tier in (self._store.tiers() if self._store else ())
-            if tier.name == RAM and isinstance(tier, Tier)
-            for info in tier.variants(family)
-        ]
+        memory = self._store.memory if self._store else None
+        held = [info.nbytes for info in (memory.variants(family) if memory else ())]
         kept = self._shelf.of([family])
         tiers = [*([RAM] if held else []), *([DISK] if kept.entries else [])]
         return tiers, kept.nbytes or sum(held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.kv import FileTally, context_hashes, has_kv, may_have_kv
+from app.library.kv import FileTally, context_hashes, has_kv, may_hold_kv
 from app.library.pinning import collection_families, collection_items, told_tally
 from app.models import Models
 from ragcache.store.folder import CacheFolder, Item
@@ -15,7 +15,7 @@ def evict(library: Library, models: Models, collection: Collection, bordered: bo
     who is `bordered` that within the border around it. KV stays that is pinned, and that of texts which other
     collections or context caches have too. Raises CatalogError while an ingest runs.
     """
-    if not may_have_kv(library.settings) and Models.store.peek(models) is None:
+    if not may_hold_kv(models):
         return FileTally()
     folder = CacheFolder(library.settings.kv_folder)
     with library.catalog.alone(collection):

@@ -24,7 +24,7 @@ from app.library import Library
 from app.library.catalog.serving_records import ContextCache
 from app.library.catalog.tables import now
 from app.library.identities import Identity
-from app.library.kv import EverybodysContexts, may_have_kv
+from app.library.kv import EverybodysContexts, may_hold_kv
 from app.library.kv_removal import KvLoss, drop_kv, identities_to_drop
 from app.models import Models
 from app.prompt import check_text
@@ -205,7 +205,7 @@ class Contexts:
         orphans, kept = self._library.catalog.orphans, set[str]()
         with self._lock:
             own = self._texts(cache) if made is None else made
-            if cache.pinned and may_have_kv(self._settings):
+            if cache.pinned and may_hold_kv(self._models):
                 self._unpin(cache, own, pins)
             with nullcontext() if made is None else suppress(NotFound):
                 self._rows.delete(cache.id, None, own)
@@ -213,7 +213,7 @@ class Contexts:
             gone = own - _hashes(chunk for chunks in others for chunk in chunks)
             if not cache.border:
                 gone &= orphans.unused(gone)
-            if may_have_kv(self._settings):
+            if may_hold_kv(self._models):
                 loss = self._drop_within(cache, gone) if cache.border else self._drop_everybodys(cache, gone)
                 kept = loss.kept
                 if loss.fault is not None:

@@ -39,6 +39,11 @@ def may_have_kv(settings: Settings) -> bool:
     return bool(settings.remote) or has_kv(settings)
 
 
+def may_hold_kv(models: Models) -> bool:
+    """The same of this process's memory too, which is all there is where nothing is kept on the disk."""
+    return may_have_kv(models.settings) or Models.store.peek(models) is not None
+
+
 def variants_of(
     library: Library, collection: Collection, hashes: Iterable[str], models: Models | None = None
 ) -> dict[str, list[StoredVariant]]:

@@ -25,7 +25,7 @@ from app.library import Library
 from app.library.catalog.database import batches
 from app.library.catalog.departures import Departure
 from app.library.catalog.tables import LARGEST_ID
-from app.library.kv import EverybodysContexts, context_hashes, has_kv, may_have_kv
+from app.library.kv import EverybodysContexts, context_hashes, has_kv, may_hold_kv
 from app.library.kv_removal import KvLoss, drop_departed, drop_prefixes, drop_within
 from app.models import Models
 from ragcache.host import private_file, put
@@ -50,8 +50,9 @@ class KvFollowing:
         """
         with self._lock:
             departures, loss = self._library.catalog.departures, KvLoss()
-            if not may_have_kv(self._library.settings):
-                self._last, self._begun = departures.newest(), True
+            newest = departures.newest()  # before it is looked for: what comes between is not missed
+            if not may_hold_kv(self._models):
+                self._last, self._begun = newest, True
                 return 0
             if not self._begun:  # what others follow from here on says nothing of this one's memory
                 self._last, self._begun = self._read(), True

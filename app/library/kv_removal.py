@@ -11,7 +11,7 @@ from app.library import Library
 from app.library.catalog.database import batches
 from app.library.catalog.records import Collection
 from app.library.identities import Identity, known_identities
-from app.library.kv import AROUND, BROUGHT, EverybodysContexts, border_around, may_have_kv
+from app.library.kv import AROUND, BROUGHT, EverybodysContexts, border_around, may_hold_kv
 from app.models import Models
 from ragcache.address import group_of, is_within, lead_address
 from ragcache.errors import BucketUntold, RagcacheError, StoreError
@@ -45,7 +45,7 @@ class KvLoss:
 
 def identities_to_drop(library: Library, models: Models) -> set[Identity]:
     """Whose KV goes with a chunk; ask before the chunk goes, since its collection may go too."""
-    return known_identities(library, models) if may_have_kv(library.settings) else set()
+    return known_identities(library, models) if may_hold_kv(models) else set()
 
 
 def drop_kv(
@@ -80,7 +80,7 @@ def drop_chunks(
     other.
     """
     chunks, loss = list(hashes), KvLoss()
-    if not chunks or not may_have_kv(models.settings):
+    if not chunks or not may_hold_kv(models):
         return loss
     first, *rest = [*identities] or [Identity("", "")]
     with loss.noting(chunks):
@@ -167,7 +167,7 @@ def drop_within(models: Models, unused: Callable[[], set[str]], border: str, *, 
     """The same of what was within a border that is no collection's. What was computed over them goes from the bucket
     too, which was told of their own KV alone.
     """
-    chunks = unused() if may_have_kv(models.settings) else set[str]()
+    chunks = unused() if may_hold_kv(models) else set[str]()
     while chunks and (store := _of(models, memory=memory)) is not None:
         store.end_era()
         own = {key for chunk in chunks for key in store.everywhere(lead_address("", "", chunk, border))}
@@ -205,7 +205,7 @@ def _going(
     """With the borders and groups within which traces of them stay. What a key has brought is its own: no document is
     behind that, and it would lose what it has paid for by a text that somebody else has deleted.
     """
-    if not may_have_kv(models.settings):
+    if not may_hold_kv(models):
         return []
     own, chunks = group_of(BROUGHT), set(hashes)
     kept = shared.having(chunks) if shared else set[str]()
@@ -221,5 +221,5 @@ def drop_prefixes(models: Models, *, memory: bool = False) -> None:
     """Delete what is kept of conversations with whatever engine, of which nothing tells whose they were. Raises
     StoreError.
     """
-    if may_have_kv(models.settings) and (store := _of(models, memory=memory)) is not None:
+    if may_hold_kv(models) and (store := _of(models, memory=memory)) is not None:
         store.drop_prefixes()

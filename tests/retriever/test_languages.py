@@ -94,7 +94,8 @@ def test_a_chunk_that_holds_all_forms_of_a_word_covers_it_once() -> None:
 
 def test_identifiers_and_numbers_are_kept_whole() -> None:
     assert wholes("max_retries E-204 v14-3.2 1,250 well-known") == ["maxretries", "e204", "v143.2", "1250"]
-    assert wholes("C++, C#. a#b ## F # i++ c+++") == ["c++", "c#", "i++"]
+    assert wholes("C++, C#. a#b ## F # i++ c+++ C++1998") == ["c++", "c#", "i++"]
+    assert wholes("使用C++编程 C#でプログラム C++는 C++17") == ["c++", "c#", "c++", "c++"]
     tongues = index_of("Written in C.", "Written in C#.", "Written in C++.", "Written in D.")
     assert [tongues.search(one, 4)[0][0] for one in ("C++", "c#", "D")] == [3, 2, 4]
     index = index_of("Set max_retries to 3.", "The retries are at max.", "Error E-204", "Error E-205 of 204")

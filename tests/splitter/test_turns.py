@@ -149,6 +149,18 @@ def test_a_command_in_an_answer_is_no_heading() -> None:
     assert [form for form, _ in regions(text)] == [*("heading", *["turn"] * 4), *("heading", *["turn"] * 2)]
 
 
+@pytest.mark.parametrize("above", ["---", "***", '<a name="b"></a>', "More of it.", "```\nls\n```"])
+def test_a_heading_right_below_an_answer_is_one(above: str) -> None:
+    text = f"# Help\n\nQ: How?\nA: So.\n\n{above}\n# Billing\n\nQ: And?\nA: So.\n\n# More\n\nQ: Why?\nA: Thus.\n"
+    assert [part for form, part in regions(text) if form == "heading"] == ["# Help", "# Billing", "# More"]
+
+
+def test_a_manual_that_begins_with_an_example_keeps_its_headings() -> None:
+    headings = ["# Manual", "## Prompting", "### An example", "## Sampling", "## Ends"]
+    text = "\n\n".join([*headings[:3], LINES, headings[3], "Temperature.", headings[4], "So:", LINES])
+    assert [part for form, part in regions(text) if form == "heading"] == headings
+
+
 def test_a_fence_that_an_answer_left_open_hides_no_turns() -> None:
     text = f"{LINES}\n```py\nx = 1\n\n{LINES}"
     assert [form for form, _ in regions(text)] == ["turn"] * 8
