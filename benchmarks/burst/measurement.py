@@ -32,7 +32,6 @@ from benchmarks.output import Row, Value, common_settings, publish
 from benchmarks.timing import interleaved, median_ttft, one_token, paired
 from benchmarks.vllm_model import open_vllm, vllm_cache
 from benchmarks.vllm_requests import outputs
-from ragcache.engine.vllm.loaders import AHEAD
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ConfigError
 from ragcache.loader.cake import CakeLoader
@@ -118,7 +117,7 @@ class Burst:
         pace = Throttle(speed / self._seconds_per_byte)
         threads = DiskThreads(READERS, "ragcache-read", PATIENCE)
         found: dict[str, list[Outcome]] = {case: [] for case in CASES}
-        with closing(CakeLoader(threads, pace=pace, ahead=AHEAD, claims=False)) as loader:
+        with closing(CakeLoader(threads, pace=pace, claims=False)) as loader:
             self._parts.engine.use_loader(loader)
             for number in range(WARM_UPS + self._options.rounds):
                 prompts = self._drawn()

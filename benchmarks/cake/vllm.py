@@ -28,7 +28,6 @@ from benchmarks.folder import bench_folder
 from benchmarks.output import Row, Value, common_settings, publish
 from benchmarks.timing import Case, interleaved, median_ttft, one_token, paired
 from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
-from ragcache.engine.vllm.loaders import AHEAD
 from ragcache.errors import ConfigError
 from ragcache.kvgen import KVGen
 from ragcache.loader import Loader
@@ -143,7 +142,7 @@ class VllmPrompt:
         pace, threads = Throttle(bytes_per_s), DiskThreads(READERS, "ragcache-read", PATIENCE)
         loader: Loader
         if preload == ASYNC:  # as the worker's own: others read nothing ahead
-            loader = CakeLoader(threads, pace=pace, ahead=AHEAD, claims=False)
+            loader = CakeLoader(threads, pace=pace, claims=False)
         else:
             loader = LOADERS[preload == LAYER, LOADED](threads, pace=pace)
         loader = ToldLoader(loader, bytes_per_s, self._linked) if preload == LAYER else loader

@@ -16,14 +16,14 @@ from typing import ClassVar
 from ragcache.loader import Loader, Loading, SegmentPiece
 from ragcache.loader.beside import apart
 from ragcache.loader.errands import Clock
-from ragcache.loader.met import DEPTH, MetLoading
+from ragcache.loader.met import MetLoading
 from ragcache.loader.reading import Pace
 from ragcache.loader.rising import Risings
 from ragcache.loader.threads import DiskThreads
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
 
-AHEAD = DEPTH + 2  # that are read or have been, and are not placed yet: a whole prompt would be held twice
+AHEAD = 16  # pieces that are read or have been, and are not placed: what is computed meanwhile may take long
 
 
 class CakeLoader(Loader):

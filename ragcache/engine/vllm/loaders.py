@@ -13,7 +13,6 @@ from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.threads import READERS, DiskThreads
 
 LoaderName = Literal["cake", "layerwise"]
-AHEAD = 16  # pieces of a prompt that are read, or have been, while a step computes: it may take long
 
 
 def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter, name: LoaderName = "cake") -> Loader:
@@ -21,4 +20,4 @@ def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter, name: LoaderN
     threads = DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores)
     if name == "layerwise":
         return LayerwiseLoader(threads, clock=clock)
-    return CakeLoader(threads, ahead=AHEAD, claims=False)
+    return CakeLoader(threads, claims=False)

@@ -14,7 +14,7 @@ from benchmarks.cake.conditions import QueuedLoader
 from ragcache.linkage import Linkage
 from ragcache.linking import make_linker
 from ragcache.loader import Delivery, Loading, SegmentPiece
-from ragcache.loader.cake import AHEAD, CakeLoader
+from ragcache.loader.cake import CakeLoader
 from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.met import MetLoading, _Read
 from ragcache.loader.threads import DiskThreads
@@ -74,7 +74,7 @@ def test_what_is_in_memory_is_not_read(tiny: Tiny, tmp_path: Path, threads: Disk
     for piece in pieces[::2]:
         assert store.get(piece.keys[0]) is not None  # and from now on memory has it
     gate = Gate(1000)
-    loading = CakeLoader(threads, pace=gate, ahead=AHEAD, claims=False).ahead(pieces, store)
+    loading = CakeLoader(threads, pace=gate, claims=False).ahead(pieces, store)
     wait_until(lambda: gate.reads == len(pieces[1::2]), LIMIT_S)
     found = {one.piece.index: one.loaded.tier for one in loading.deliveries() if one.loaded is not None}
     assert found == {piece.index: "disk" if place % 2 else "ram" for place, piece in enumerate(pieces)}
@@ -87,7 +87,7 @@ def test_the_disk_does_not_wait_for_what_is_in_memory(tiny: Tiny, tmp_path: Path
     store, pieces, gate = open_store(tmp_path, codec="raw"), pieces_of(tiny, cold), Gate(1000)
     for piece in pieces[1:]:
         assert store.get(piece.keys[0]) is not None
-    loading = CakeLoader(threads, pace=gate, ahead=AHEAD, claims=False).begin(pieces, store)
+    loading = CakeLoader(threads, pace=gate, claims=False).begin(pieces, store)
     wait_until(lambda: gate.reads == 1, LIMIT_S)
     assert len([one for one in loading.deliveries() if one.loaded is not None]) == len(pieces)
 
