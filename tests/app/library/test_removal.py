@@ -9,13 +9,11 @@ import pytest
 from app.cachecare import prune
 from app.errors import CatalogError, MaintenanceError
 from app.library import Library, indexes
-from app.library.catalog import open_catalog
 from app.library.catalog.locks import lock_file
 from app.library.folder_claim import MARKER
 from app.library.originals import Originals
 from app.library.removal import Removal, remove_collection, remove_documents
 from app.models import Models
-from app.models.loading import TorchModel
 from app.settings import Settings
 from ragcache.errors import StoreError
 from ragcache.prefix import addresses
@@ -42,22 +40,6 @@ def test_a_document_goes_with_its_kv_but_not_with_that_of_others(library: Librar
     assert len(before - files(library)) == 1
     assert remove_collection(library, models, other).kv_variants == 1
     assert kept.digest not in files(library)
-
-
-def test_what_memory_alone_has_goes_too(settings: Settings, parts: TorchModel) -> None:
-    settings = settings.model_copy(update={"disk_bytes": 0})
-    with Models(settings, parts) as models, open_catalog(settings) as catalog:
-        library = Library(settings, catalog, models)
-        collection = fill(library, models)
-        kvgen, system = models.cache.kvgen, models.template.system()
-        behind = kvgen.system(system)
-        variants = [kvgen.capture(behind, [], models.template.chunk(text)) for text in BOOKS["/books/rye.txt"]]
-        for variant in variants:
-            models.store.put(variant)
-        rye = catalog.documents.find(collection, "/books/rye.txt")
-        assert rye is not None and not settings.kv_folder.exists()
-        assert remove_documents(library, models, collection, [rye.id]).kv_variants == len(variants)
-        assert not any(models.store.variants(one.key.family) for one in variants)
 
 
 @pytest.mark.parametrize("whole", [False, True])
