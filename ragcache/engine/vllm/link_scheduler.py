@@ -246,7 +246,7 @@ class LinkScheduler:
                 self.pace.linked(job, self._ranks)
                 if request not in self._tails and not self.pace.steps.ahead:
                     self._leaders.done(request)
-            else:  # vLLM may take its blocks back and ask anew
+            elif job.stores:  # it is stored, whether vLLM takes its blocks back and asks anew or not
                 self._asked.pop(request)
                 self._leaders.gone(request)
         return tuple(done)

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from tests.app.server.uploads import send_samples
 from tests.ui.tabs import Tab
+from tests.waiting import wait_until
 
 SHELF = "stillness"
 QUESTIONS = (
@@ -98,5 +99,9 @@ def test_times_that_are_opened_are_in_sight(somebody: Tab, shelf: str) -> None:
     somebody.page.locator(".rc-report summary").last.click()
     last, line = somebody.page.locator(".rc-times tr").last, somebody.page.get_by_test_id("stChatInput")
     expect(last).to_be_in_viewport()
-    shown, below = last.bounding_box(), line.bounding_box()
-    assert shown and below and shown["y"] + shown["height"] <= below["y"], "it lies behind the line where one writes"
+
+    def is_above() -> bool:
+        shown, below = last.bounding_box(), line.bounding_box()
+        return bool(shown and below and shown["y"] + shown["height"] <= below["y"])
+
+    wait_until(is_above, 10, lambda: "it lies behind the line where one writes")  # the page hears of a click later
